@@ -1,11 +1,11 @@
-//! Counts the memory that each thread allocates. This count is the last limit on a script's memory, whatever its use.
+//! Counts the memory that each thread allocates. The last limit on a script's memory applies to this count.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
 use std::marker::PhantomData;
 
-/// Blocks from this size on are not counted here: they are buffers of tensors, which the guard counts and which are kept for
-/// later tensors. No other value of a script has so large a block.
+/// Blocks of this many bytes or more are not counted here: they are buffers of tensors, which the guard counts, and which are
+/// reused for later tensors. No other value of a script needs so large a block.
 const LARGE: usize = 4 << 20;
 
 thread_local! {
@@ -27,7 +27,7 @@ impl Watch for () {
 }
 
 impl<W> Counting<W> {
-    /// The allocator.
+    /// Makes the allocator.
     #[expect(
         clippy::new_without_default,
         reason = "a static takes a const function"
@@ -37,8 +37,8 @@ impl<W> Counting<W> {
     }
 }
 
-/// Returns the bytes of blocks below [`LARGE`] that this thread has allocated, minus the bytes that it has freed; 0 if the
-/// program's allocator is not [`Counting`].
+/// Returns the number of bytes that this thread has allocated, minus those that it has freed, in blocks smaller than [`LARGE`]; 0
+/// if the program's allocator is not [`Counting`].
 pub(crate) fn held() -> isize {
     HELD.get()
 }

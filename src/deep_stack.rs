@@ -10,8 +10,8 @@ use crate::allocation::{held, moved};
 
 /// The size of a deep stack, in bytes.
 ///
-/// The script engine drops, clones and compares values by recursion, and all elements of a value can be nested in each other.
-/// 2^15 nested arrays or 2^14 nested maps take less than 1 KiB per level in a debug build. Only touched pages become memory.
+/// The script engine drops, clones and compares values by recursion, and a value can be nested as deeply as it has elements: up
+/// to 2^15 arrays or 2^14 maps, which take less than 1 KiB each in a debug build. Only touched pages of a stack take memory.
 pub(crate) const STACK: usize = 256 << 20;
 
 thread_local! {
@@ -19,14 +19,15 @@ thread_local! {
 }
 
 /// Calls a function on a thread with a deep stack: on this thread if its stack is deep, otherwise on a new thread. All code that
-/// calls scripts uses this function. A program that calls many scripts uses it once, at its start, so that they need no new
-/// threads.
+/// calls scripts uses this function. A program that calls many scripts uses it once, at its start, so that the scripts need no
+/// new threads.
 ///
-/// The function's parallel loops use rayon's global pool. If this thread belongs to a pool without deep stacks, the loops run in
-/// sequence, because no thread of a pool may wait for work that the pool has to do. The threads of a [`pool`] have no such limit.
+/// The function's parallel loops use rayon's global pool. If this thread belongs to a rayon pool without deep stacks, the loops
+/// run in sequence, because no thread of a pool may wait for work that the pool has to do. The threads of a [`pool`] have no such
+/// limit.
 ///
 /// # Panics
-/// If the function panics, or no thread can be started.
+/// The function panics, or no thread can be started.
 pub fn call<R: Send>(function: impl FnOnce() -> R + Send) -> R {
     if IS_DEEP.get() {
         return function();
@@ -49,12 +50,12 @@ pub fn call<R: Send>(function: impl FnOnce() -> R + Send) -> R {
             done.unwrap_or_else(|panic| resume_unwind(panic))
         })
     };
-    // The memory counts for this thread from now on, because the caller frees the result.
+    // The result's memory is added to this thread's count, because the caller frees it.
     moved(bytes);
     result
 }
 
-/// Returns a pool of rayon in which scripts can be called: its threads have deep stacks.
+/// Gives the threads of a rayon pool deep stacks, so that scripts can be called on them.
 pub fn pool(threads: ThreadPoolBuilder) -> ThreadPoolBuilder {
     threads
         .stack_size(STACK)
@@ -67,7 +68,7 @@ mod tests {
 
     use super::*;
 
-    /// Nested calls until the stack is half full.
+    /// Calls itself `levels` times; each call takes at least 4 KiB of the stack.
     fn depth(levels: usize) -> usize {
         let page = std::hint::black_box([levels as u8; 4096]);
         match levels {

@@ -1,19 +1,18 @@
 //! advlab: the advantage lab.
 //!
-//! The advantage of reinforcement learning with verifiable rewards, as short scripts over tensors that know which token belongs
-//! to which response and which response to which group. A Rust trainer can embed this library, and the other packages of advlab
-//! are built on it:
+//! This library computes the advantage of reinforcement learning with verifiable rewards, with short scripts over tensors that
+//! know the response of each token and the group of each response. A Rust trainer can embed the library. Its parts are:
 //!
-//! - a [`Batch`] is what one training step produced: named columns over a layout, made from arrays that it shares
-//!   and does not copy, or read from files ([`batch`]);
-//! - a [`Host`] loads a [`Recipe`], a built-in or a script, with its parameters, in a sandbox ([`script`]);
-//! - [`Recipe::advantage`] gives the advantage of a batch, [`Recipe::loss`] a loss and its gradient;
+//! - a [`Batch`] holds the data of one training step: named columns over a layout, made from arrays that it shares and does not
+//!   copy, or read from files ([`batch`]);
+//! - a [`Host`] loads a [`Recipe`] (a built-in recipe or a script) with its parameters, in a sandbox ([`script`]);
+//! - [`Recipe::advantage`] computes the advantage of a batch, and [`Recipe::loss`] computes a loss and its gradient;
 //! - for the hooks of some built-ins, a native kernel gives the same bits as the script ([`native`]);
 //! - a [`LiveRecipe`] follows its file: each [`LiveRecipe::step`] uses the newest version that works ([`live`]);
 //! - a [`session::Session`] evaluates pieces of script one after the other, as the prompt does;
 //! - [`check`] tries a recipe on degenerate batches;
 //! - `answers`, with the feature of that name, compares the answer of a completion with a reference;
-//! - underneath are lazy tensors at six levels, from one table of operations, with gradients ([`tensor`]).
+//! - all of this uses lazy tensors at six levels, with gradients and one table of operations ([`tensor`]).
 //!
 //! ```
 //! use advlab::{Batch, Host};
@@ -73,7 +72,7 @@ pub use diagnostic::{Diagnostic, Diagnostics};
 pub use live::LiveRecipe;
 pub use script::{Host, Recipe};
 
-/// The Rust block of docs/embedding.md, run as a documentation test.
+/// The Rust block of docs/embedding.md, which is run as a documentation test.
 #[cfg(all(doctest, feature = "files"))]
 #[doc = include_str!("../docs/embedding.md")]
 struct Embedding;

@@ -16,7 +16,7 @@ pub fn counted(number: usize, noun: &str) -> String {
     format!("{} {noun}{plural}", count(number))
 }
 
-/// Returns a number in JSON. NaN and infinities, which JSON does not have, become strings, which are visible and comparable.
+/// Returns a number in JSON. NaN and infinities become strings, because JSON has no such numbers.
 pub fn in_json(value: f64) -> serde_json::Value {
     match value.is_finite() {
         true => value.into(),
@@ -59,7 +59,7 @@ pub fn value(number: f64) -> String {
     trimmed(&format!("{number:.decimals$}")).to_string()
 }
 
-/// Returns a number with all its digits, `0.1` or `1234567.5`; with an exponent if it would be mostly zeros: `1e300`.
+/// Returns a number with all its digits, such as `0.1`. An exponent replaces a long row of zeros, as in `1e300`.
 pub fn exact(number: f64) -> String {
     format!("{number:?}").trim_end_matches(".0").to_string()
 }
@@ -73,8 +73,8 @@ pub fn trimmed(text: &str) -> &str {
     }
 }
 
-/// Numbers with the same number of decimals, three at most, so that they line up in a table. If the largest number is very large
-/// or very small, each number is written by [`value`].
+/// Returns the numbers as texts with the same number of decimals, at most three, so that they line up in a table. If the largest
+/// number is very large or very small, each number is written by [`value`].
 pub fn column(numbers: &[f64]) -> Vec<String> {
     let finite = || numbers.iter().copied().filter(|number| number.is_finite());
     let largest = finite().fold(0.0f64, |largest, number| largest.max(number.abs()));

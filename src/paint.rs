@@ -1,39 +1,39 @@
-//! Text for a terminal: its colours, its weights, and lines that fit its width.
+//! Formats text for a terminal: with colours, with weights, and in lines that fit the terminal's width.
 
 use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
 
-/// Colours and the width of lines.
+/// Settings for text: whether it has colours, and the width of its lines.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Paint {
-    /// Whether there are colours at all.
+    /// Whether colours and weights are used.
     pub color: bool,
     /// The width of a line, in columns.
     pub width: usize,
 }
 
 impl Paint {
-    /// Plain text in lines of [`WIDTH`] columns.
+    /// The settings for plain text in lines of [`WIDTH`] columns.
     pub const PLAIN: Paint = Paint {
         color: false,
         width: WIDTH,
     };
 
-    /// Returns a heading, in bold.
+    /// Returns a heading in bold.
     pub fn bold(self, text: &str) -> String {
         self.with("1", text)
     }
 
-    /// Secondary text, dimmed.
+    /// Returns secondary text, dimmed.
     pub fn dim(self, text: &str) -> String {
         self.with("2", text)
     }
 
-    /// Returns a drawing, in blue.
+    /// Returns a drawing in blue.
     pub fn blue(self, text: &str) -> String {
         self.with("34", text)
     }
 
-    /// Returns a string with a terminal's code of a colour or weight, if there are colours.
+    /// Returns a string in a colour or weight, given by a terminal's code; unchanged if colours are not used.
     pub fn with(self, code: &str, text: &str) -> String {
         if self.color && !text.is_empty() {
             format!("\x1b[{code}m{text}\x1b[0m")
@@ -43,10 +43,10 @@ impl Paint {
     }
 }
 
-/// The columns of a line in files, pipes and tests.
+/// The width of a line in files, pipes and tests, in columns.
 pub const WIDTH: usize = 80;
 
-/// Returns the columns of a terminal that a string takes. Some characters take two, and some none; [`Paint`]'s codes take none.
+/// Returns the number of terminal columns that a string takes. Some characters take two or none; [`Paint`]'s codes take none.
 pub fn width(text: &str) -> usize {
     let mut parts = text.split("\x1b[");
     let first = parts.next().map_or(0, UnicodeWidthStr::width);
@@ -86,8 +86,8 @@ pub fn cut(text: &str, room: usize) -> String {
     text.chars().take_while(fits).collect::<String>() + "…"
 }
 
-/// Wraps text to lines of at most `columns`, each after the prefix `start`; text that fits in one line keeps its blanks. A word
-/// that is longer than a line gets a line of its own.
+/// Wraps text to lines of at most `columns` columns, including the prefix `start`; a text that fits in one line keeps its blanks.
+/// A word that is longer than a line gets a line of its own.
 pub fn wrapped(start: &str, text: &str, columns: usize) -> String {
     let room = columns.saturating_sub(width(start));
     if width(text) <= room && !text.contains('\n') {

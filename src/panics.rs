@@ -1,4 +1,4 @@
-//! Panics of crates on damaged input, which become errors.
+//! Catches panics of crates on damaged input, so that they become errors.
 
 use std::cell::Cell;
 use std::panic::{self, AssertUnwindSafe, catch_unwind};
@@ -8,7 +8,7 @@ thread_local! {
     static IS_EXPECTED: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Returns the result of a crate's function; `None` if it panics.
+/// Returns the result of a crate's function; `None` if the function panics.
 pub fn caught<T>(read: impl FnOnce() -> T) -> Option<T> {
     // Calls can be nested: after an inner call, the outer call still expects panics.
     let before = IS_EXPECTED.replace(true);
@@ -17,7 +17,7 @@ pub fn caught<T>(read: impl FnOnce() -> T) -> Option<T> {
     read.ok()
 }
 
-/// From now on, panics that [`caught`] turns into `None` are not printed.
+/// Ensures that panics which [`caught`] turns into `None` are not printed.
 pub fn silence_caught() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {

@@ -1,5 +1,5 @@
-//! Parallel loops that are compiled once. rayon's loops are compiled again for each closure and type, and were a twelfth of the
-//! library's code before optimisation. This module also has the lock of data that threads share.
+//! Parallel loops that are compiled only once, because rayon's loops, compiled anew for each closure and type, were a twelfth of
+//! the library's code before optimisation. This module also has a function that locks the data which threads share.
 
 use std::sync::atomic::{AtomicBool, AtomicIsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -8,7 +8,7 @@ use rayon::prelude::*;
 
 use crate::allocation::{held, moved};
 
-/// The number of parts of a loop for each thread. A thread whose parts are short takes more parts.
+/// The number of parts per thread into which a loop is divided, so that a thread with short parts can take more of them.
 const PARTS_PER_THREAD: usize = 16;
 
 /// Locks a mutex, even after a panic, because no panic can leave the data of this library's locks inconsistent.
@@ -16,7 +16,7 @@ pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Calls a function with each index.
+/// Calls a function with each index, in parallel.
 fn run(count: usize, of: &(dyn Fn(usize) + Sync)) {
     (0..count).into_par_iter().for_each(of);
 }
@@ -49,8 +49,8 @@ pub(crate) fn each_with<S, R: Send>(
     }
     let mut done: Vec<Mutex<Vec<R>>> = Vec::new();
     done.resize_with(count.div_ceil(size), Mutex::default);
-    // The memory of the results counts for the caller, which frees them. Otherwise each loop would lower the count of the memory
-    // that a script holds.
+    // The memory of the results is added to the caller's count, because the caller frees them. Otherwise, each loop would lower
+    // the count of the memory that a script holds.
     let results = AtomicIsize::new(0);
     run(done.len(), &|index| {
         let before = held();
@@ -67,8 +67,8 @@ pub(crate) fn each_with<S, R: Send>(
     all
 }
 
-/// Returns the results of [`each_with`], or an error. After an error, indices that have not begun are skipped, so that it depends
-/// on chance which of several errors is returned.
+/// Returns the results of [`each_with`], or an error. After an error, indices that have not begun are skipped, so it depends on
+/// chance which of several errors is returned.
 pub(crate) fn try_each_with<S, R: Send, E: Send>(
     count: usize,
     grain: usize,
@@ -103,7 +103,7 @@ mod tests {
     #[test]
     fn what_threads_allocate_for_results_is_counted_as_the_callers() {
         let before = held();
-        // Counts as the allocator of a program does.
+        // This call counts bytes as a program's allocator does.
         let counts = each(1000, 1, &|index| {
             moved(16);
             index

@@ -17,7 +17,7 @@ pub fn open(path: &Path) -> io::Result<File> {
 /// Opens a file with other options, for example to write or to create it; never blocks.
 ///
 /// # Errors
-/// As [`open`].
+/// The errors of [`open`].
 pub fn open_as(path: &Path, options: &mut OpenOptions) -> io::Result<File> {
     if let Ok(found) = fs::metadata(path) {
         check(&found)?;
@@ -33,7 +33,7 @@ pub fn open_as(path: &Path, options: &mut OpenOptions) -> io::Result<File> {
 /// Returns all bytes of a file.
 ///
 /// # Errors
-/// As [`open`].
+/// The errors of [`open`].
 pub fn read(path: &Path) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
     open(path)?.read_to_end(&mut bytes)?;
@@ -43,12 +43,12 @@ pub fn read(path: &Path) -> io::Result<Vec<u8>> {
 /// Returns the text of a file.
 ///
 /// # Errors
-/// As [`open`]; also if the text is not UTF-8.
+/// The errors of [`open`]; or the text is not UTF-8.
 pub fn read_to_string(path: &Path) -> io::Result<String> {
     io::read_to_string(open(path)?)
 }
 
-/// Returns the diagnostic of a file that cannot be read, with the system's reason.
+/// Returns the diagnostic for a file that cannot be read, with the system's reason.
 pub fn cannot_be_read(path: &Path, error: &io::Error) -> Diagnostic {
     Diagnostic::error(format!("it cannot be read: {error}")).in_file(path)
 }

@@ -31,7 +31,7 @@ pub fn discard_unfinished() {
 pub struct TemporaryFile(Option<TempPath>);
 
 impl TemporaryFile {
-    /// Makes a file. [`discard_unfinished`] waits until the file is in the list.
+    /// Makes a file and adds it to the list of unfinished files, so that [`discard_unfinished`] cannot miss it.
     fn new(make: impl FnOnce() -> io::Result<NamedTempFile>) -> io::Result<(File, TemporaryFile)> {
         let mut unfinished = unfinished();
         let (file, path) = make()?.into_parts();
@@ -39,13 +39,13 @@ impl TemporaryFile {
         Ok((file, TemporaryFile(Some(path))))
     }
 
-    /// Returns a temporary file whose content is copied elsewhere once it is complete.
+    /// Makes a temporary file whose content is copied elsewhere once the file is complete.
     pub fn passing(ending: &OsStr) -> io::Result<TemporaryFile> {
         let made = TemporaryFile::new(|| tempfile::Builder::new().suffix(ending).tempfile())?;
         Ok(made.1)
     }
 
-    /// Returns a file that exists already, such as a lock, and is removed when this value is dropped.
+    /// Takes over a file that exists already, such as a lock file, so that the file is removed when this value is dropped.
     pub fn there(path: &Path) -> io::Result<TemporaryFile> {
         let mut unfinished = unfinished();
         let file = TempPath::try_from_path(path)?;
@@ -58,14 +58,14 @@ impl TemporaryFile {
         self.0.as_deref().unwrap_or(Path::new(""))
     }
 
-    /// Gives the finished file its name. [`discard_unfinished`] waits until the file has it.
+    /// Renames the finished file to `place`. [`discard_unfinished`] waits until the file is renamed.
     fn finish(mut self, place: &Path) -> io::Result<()> {
         let mut unfinished = unfinished();
         let Some(mut file) = self.0.take() else {
             return Ok(());
         };
         unfinished.retain(|other| **other != *file);
-        // `persist` is not used, because on Windows it fails while somebody reads the file that is replaced.
+        // `persist` is not used, because on Windows it fails while another program reads the file that is replaced.
         fs::rename(&file, place)?;
         file.disable_cleanup(true);
         Ok(())
@@ -86,16 +86,16 @@ impl Drop for TemporaryFile {
 pub struct Replacement {
     asked: PathBuf,
     out: BufWriter<File>,
-    /// The hidden file that is written, and the path that it gets. `None` for a device or a pipe, which is written directly,
-    /// because renaming a file over it would destroy it.
+    /// The hidden file that is written, and the path to which it is renamed. `None` for a device or a pipe, which is written
+    /// directly, because renaming a file to its path would destroy it.
     beside: Option<(TemporaryFile, PathBuf)>,
 }
 
 impl Replacement {
-    /// Begins to write; the file that is at `path` stays until [`Replacement::finish`].
+    /// Begins to write a file. An existing file at `path` stays until [`Replacement::finish`].
     ///
     /// # Errors
-    /// [`Diagnostics`] if the file cannot be written.
+    /// The file cannot be written.
     pub fn new(path: &Path) -> Result<Self, Diagnostics> {
         let (file, beside) = Self::open(path).map_err(|error| cannot_be_written(path, &error))?;
         Ok(Replacement {
@@ -141,7 +141,7 @@ impl Replacement {
         Ok((file, Some((hidden, place))))
     }
 
-    /// Replaces a whole file.
+    /// Replaces the content of a file by `bytes`.
     pub fn write(path: &Path, bytes: &[u8]) -> Result<(), Diagnostics> {
         let mut file = Replacement::new(path)?;
         let written = file.write_all(bytes);
@@ -149,22 +149,22 @@ impl Replacement {
         file.finish()
     }
 
-    /// Returns the diagnostic of an error in writing, which names the file that was asked for.
+    /// Returns the diagnostic for a write error; it names the path that was given to [`Replacement::new`].
     pub fn error(&self, error: &io::Error) -> Diagnostic {
         cannot_be_written(&self.asked, error)
     }
 
-    /// Replaces the file that was asked for.
+    /// Completes the new file, and replaces the old file by it.
     ///
     /// # Errors
-    /// [`Diagnostics`] if it cannot be written.
+    /// The new file cannot be written or renamed.
     pub fn finish(self) -> Result<(), Diagnostics> {
         let finish = || -> io::Result<()> {
             let file = self.out.into_inner().map_err(|error| error.into_error())?;
             let Some((hidden, place)) = self.beside else {
                 return Ok(());
             };
-            // A network drive reports only now that it is full. Also, a crash must not leave the new name without the contents.
+            // A network drive reports only now that it is full. Also, a crash must not leave an incomplete file at `place`.
             file.sync_all()?;
             hidden.finish(&place)
         };
@@ -172,7 +172,7 @@ impl Replacement {
     }
 }
 
-/// Returns the diagnostic of a file that cannot be written, with the system's reason.
+/// Returns the diagnostic for a file that cannot be written, with the system's reason.
 pub fn cannot_be_written(path: &Path, error: &io::Error) -> Diagnostic {
     let diagnostic = Diagnostic::error(format!("it cannot be written: {error}")).in_file(path);
     match path.parent() {

@@ -1,11 +1,11 @@
 //! Finds the known name that is nearest to a misspelt name, for messages that ask "did you mean".
 
-/// Returns the candidate nearest to `name`, or `None` if nothing is close enough to be a likely slip.
+/// Returns the candidate nearest to `name`, or `None` if no candidate is so near that `name` is a likely misspelling of it.
 ///
-/// Nearness is the Damerau-Levenshtein distance without regard to case; up to a third of the name (at least one letter, at most
-/// three) may differ. A candidate that begins with the name, or that equals the initials of the name's words, is nearest. Of
-/// equally near candidates, a candidate with the same letters comes first (`std` for `sdt`), then the first candidate in the
-/// list.
+/// Nearness is the Damerau-Levenshtein distance without regard to case. The largest accepted distance is a third of the name's
+/// length, but at least one and at most three letters. A candidate that begins with the name, or that equals the initials of the
+/// name's words, has distance 0. Of equally near candidates, a candidate with the same letters is preferred (`std` for `sdt`),
+/// then the first candidate.
 pub fn nearest<'a>(name: &str, candidates: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     let wanted = name.to_lowercase();
     let allowed = (wanted.chars().count() / 3).clamp(1, 3);
@@ -21,7 +21,7 @@ pub fn nearest<'a>(name: &str, candidates: impl IntoIterator<Item = &'a str>) ->
     };
     let rank = |candidate: &str| {
         let lowered = candidate.to_lowercase();
-        // A missing ending (`adv` for `advantage`) is a likelier slip than a wrong letter.
+        // A missing ending (`adv` for `advantage`) is a likelier error than a wrong letter.
         let is_cut = wanted.len() >= 3 && lowered.starts_with(&wanted);
         let distance = if is_cut || lowered.len() > 1 && lowered == initials {
             0
@@ -45,7 +45,7 @@ pub fn did_you_mean<'a>(name: &str, candidates: impl IntoIterator<Item = &'a str
     }
 }
 
-/// Names in backquotes, separated by commas: at most sixteen, followed by the number of further names.
+/// Returns names in backquotes, separated by commas: at most sixteen names, followed by the number of further names.
 pub fn list<'a>(names: impl IntoIterator<Item = &'a str>) -> String {
     const SHOWN: usize = 16;
     let names: Vec<String> = names.into_iter().map(|name| format!("`{name}`")).collect();

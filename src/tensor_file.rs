@@ -23,7 +23,7 @@ use crate::tensor::Precision;
 
 type Result<T> = std::result::Result<T, Diagnostic>;
 
-// Numbers are read in place, and files store them with the lowest byte first.
+// The bytes of numbers are read and written unchanged, and files store the lowest byte first.
 const _: () = assert!(cfg!(target_endian = "little"));
 
 /// The maximum number of bytes that the format allows for the header.
@@ -35,7 +35,7 @@ const PART: usize = 1 << 14;
 /// The strings in the header of a file, by their keys.
 pub type Strings = BTreeMap<String, String>;
 
-/// A file's header. The crate's own type has the tensors in random order, so that the reported error would be random too.
+/// A file's header. The crate's own type is not used, because its random order of tensors would make the reported error random.
 #[derive(Deserialize)]
 struct Header {
     #[serde(rename = "__metadata__")]
@@ -55,8 +55,8 @@ pub struct FileTensor {
     pub shape: Vec<usize>,
     /// The position of the tensor's first byte in the file.
     at: u64,
-    /// The number of its bytes. The header has been checked: the type and the shape need exactly this many bytes, and the file
-    /// has them.
+    /// The number of the tensor's bytes. The header has been checked: the type and the shape need exactly this many bytes, and
+    /// the file has them.
     length: usize,
     file: Arc<(PathBuf, File)>,
 }
@@ -84,7 +84,7 @@ fn fill(file: &File, start: u64, bytes: &mut [u8]) -> io::Result<()> {
     #[cfg(unix)]
     {
         use std::os::unix::fs::FileExt;
-        // The size of a huge page, so that two threads do not touch the same page first.
+        // The size of a huge page, so that no two threads touch the same page first.
         const PART: usize = 2 << 20;
         let read = |at: usize, bytes: &mut [u8]| file.read_exact_at(bytes, start + at as u64);
         by_parts(bytes, PART, &read).into_iter().collect()
@@ -112,7 +112,7 @@ pub struct OpenTensors {
 /// Opens a safetensors file.
 ///
 /// # Errors
-/// The file cannot be read, is cut off, or its header is wrong.
+/// The file cannot be read or is cut off, or its header is invalid.
 pub fn open_safetensors(path: &Path) -> Result<OpenTensors> {
     let read = || -> io::Result<(File, u64, Option<u64>, String)> {
         let mut file = regular_file::open(path)?;
@@ -163,7 +163,7 @@ pub fn open_safetensors(path: &Path) -> Result<OpenTensors> {
 }
 
 impl FileTensor {
-    /// Returns whether its elements are numbers that can be read. Complex numbers and floats of 4, 6 and 8 bits cannot be read.
+    /// Returns whether the elements are numbers that can be read. Complex numbers and floats of 4, 6 and 8 bits cannot be read.
     pub fn is_number(&self) -> bool {
         each_number!(self.dtype, T => size_of::<T>() > 0, else false)
     }
@@ -177,7 +177,7 @@ impl FileTensor {
     /// Returns the numbers as f32, row by row.
     ///
     /// # Errors
-    /// They cannot be read.
+    /// The numbers cannot be read.
     pub fn f32s(&self) -> Result<Buffer<f32>> {
         self.numbers()
     }
@@ -199,12 +199,12 @@ impl FileTensor {
         rows
     }
 
-    /// Returns the bytes of a row.
+    /// Returns the number of bytes in a row.
     pub(crate) fn row_bytes(&self) -> usize {
         self.length / self.shape[0].max(1)
     }
 
-    /// Returns the numbers, row by row, of the type that the file has.
+    /// Returns the numbers, row by row, in the type that they have in the file.
     pub(crate) fn load<T: FromBytes + IntoBytes + Copy + Send + Sync>(&self) -> Result<Buffer<T>> {
         let values = T::new_vec_zeroed(self.length / size_of::<T>());
         let mut values = values.map_err(|_| self.wrong("a tensor that fits into the memory"))?;
@@ -222,8 +222,8 @@ impl FileTensor {
         Ok(values.into())
     }
 
-    /// Returns the numbers, row by row, widened or narrowed; exact as f64 except for integers beyond 2^53. If the file has the
-    /// wanted type, nothing is converted.
+    /// Returns the numbers, row by row, converted to f32 or f64; the conversion to f64 is exact except for integers beyond 2^53.
+    /// If the numbers already have the type in the file, they are not converted.
     pub(crate) fn numbers<N: Precision + FromBytes + IntoBytes>(&self) -> Result<Buffer<N>> {
         let own = [Dtype::F32, Dtype::F64][usize::from(size_of::<N>() == 8)];
         if self.dtype == own {
@@ -243,7 +243,7 @@ impl FileTensor {
     }
 }
 
-/// Returns a checksum of the names, types, shapes and places of a file's tensors.
+/// Returns a checksum of the names, types, shapes and positions of a file's tensors.
 fn checksum(tensors: &[FileTensor]) -> u32 {
     let facts = tensors.iter().map(|tensor| {
         let place = (tensor.at, tensor.length);
@@ -252,8 +252,8 @@ fn checksum(tensors: &[FileTensor]) -> u32 {
     crc32c::crc32c(facts.collect::<String>().as_bytes())
 }
 
-/// Returns the first bytes of a safetensors file: the header for tensors of these names, types and shapes. The tensors' bytes
-/// follow it without a gap.
+/// Returns the first bytes of a safetensors file: the header for tensors with the given names, types and shapes. The tensors'
+/// bytes follow the header without a gap.
 pub fn safetensors_header<'a>(
     metadata: Option<Value>,
     tensors: impl Iterator<Item = (&'a str, Dtype, &'a [usize])>,

@@ -72,12 +72,11 @@ fn spelled(sign: &str) -> Cow<'_, str> {
 /// a formula is removed; a `$` for money becomes `¤`.
 pub(super) fn cleaned(text: &str) -> String {
     static IDLE: LazyLock<Regex> = LazyLock::new(|| pattern(r"(?:[\s.,;]|\\\\)+$"));
-    // Blanks around an answer are removed, and periods, commas, semicolons and `\\` after it.
     IDLE.replace(spelled_out(text).trim_start(), "")
         .into_owned()
 }
 
-/// Like [`cleaned`], but keeps the blanks and the punctuation around the text.
+/// Works like [`cleaned`], but keeps the blanks and the punctuation around the text.
 pub(super) fn spelled_out(text: &str) -> String {
     let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b" ,-+/=:()".contains(&byte);
     if text.bytes().all(is_plain) {

@@ -19,7 +19,7 @@ pub(super) fn same(gold: &Expr, answer: &Expr) -> Option<bool> {
     }
     look(100)?;
     if let (Relation(_), Relation(_)) = (&gold.symbol, &answer.symbol) {
-        // Two relations are compared as relations. Below, `x =` is dropped, because there at most one answer is a relation.
+        // Two relations are compared as relations. Below, at most one of the answers is a relation, and its `x =` is dropped.
         return relations(gold, answer).or_else(|| intervals::same(gold, answer));
     }
     if let Some((_, gold)) = assigned(gold) {
@@ -57,7 +57,8 @@ fn quantities(gold: &Expr, answer: &Expr) -> Option<bool> {
     }
 }
 
-/// `50%` equals 0.5. It also equals 50, because some references omit the percent sign; a percentage below 1 % does not.
+/// Compares a percentage with another number: `50%` equals 0.5 and also 50, because some references omit the percent sign. A
+/// percentage below 1 % equals only its value.
 fn percent(number: &Expr, is_same: impl Fn(&Expr) -> Option<bool>) -> Option<bool> {
     let by_value = is_same(&number.clone().over(Expr::integer(100)));
     let is_large = || intervals::end(number).is_some_and(|value| value.abs() >= 1.0);
@@ -111,7 +112,7 @@ fn in_order(golds: &[Expr], answers: &[Expr]) -> Option<bool> {
     all(pairs.map(|(gold, answer)| same(gold, answer)))
 }
 
-/// False if one verdict is false; otherwise undecided if one is undecided; otherwise true.
+/// Returns false if a verdict is false; otherwise `None` if a verdict is undecided; otherwise true.
 fn all(mut verdicts: impl Iterator<Item = Option<bool>>) -> Option<bool> {
     let mut verdict = Some(true);
     let is_different = verdicts.any(|own| {

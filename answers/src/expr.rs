@@ -18,7 +18,7 @@ pub(super) struct Decimal {
 /// The operation that a node applies to its parts.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Symbol {
-    /// A number and, for a decimal, how it was written.
+    /// A number and, for a decimal, the form in which it was written.
     Number(Box<Rational>, Option<Decimal>),
     /// A variable, or one of [`CONSTANTS`].
     Name(String),
@@ -30,7 +30,7 @@ pub(super) enum Symbol {
     Percent,
     /// A number in a unit, or in a base.
     Measured(String),
-    /// A list without brackets, whose parts all hold; also a chain of inequalities such as `1 < x < 2`.
+    /// A list without brackets, or a chain of inequalities such as `1 < x < 2`; all parts of it hold.
     List,
     /// A list with an `or` in it.
     Or,
@@ -131,7 +131,7 @@ impl Expr {
         }
     }
 
-    /// Returns whether this is a number, name or function of both, without a unit; false for the set of real numbers.
+    /// Returns whether this is a number, a name, or a function of these, without a unit; false for the set of real numbers.
     pub(super) fn is_plain(&self) -> bool {
         matches!(self.symbol, Number(..) | Name(_) | Function(_)) && !self.is(REALS)
     }
@@ -181,7 +181,7 @@ impl Expr {
         elements.into_iter().flat_map(signed).collect()
     }
 
-    /// This expression with each `\pm` replaced by a plus, or by a minus if `is_minus`.
+    /// Returns this expression with each `\pm` replaced by a plus, or by a minus if `is_minus`.
     fn with_sign(self, is_minus: bool) -> Expr {
         let signed = self.parts.into_iter().map(|part| part.with_sign(is_minus));
         match self.symbol {
@@ -196,7 +196,7 @@ impl Expr {
         matches!(&self.symbol, Name(name) if name == constant)
     }
 
-    /// 1 or -1 for an infinity, by its sign; 0 for anything else.
+    /// Returns 1 for infinity, -1 for minus infinity, and 0 for anything else.
     pub(super) fn infinity(&self) -> i32 {
         match self.symbol {
             Function("-") => -i32::from(self.parts[0].is(INFINITY)),
@@ -217,7 +217,7 @@ impl Expr {
         parts.filter_map(Expr::variable).collect()
     }
 
-    /// This expression and its parts, at all depths.
+    /// Returns this expression and its parts at all depths.
     pub(super) fn walk(&self) -> impl Iterator<Item = &Expr> {
         let mut left = vec![self];
         std::iter::from_fn(move || {

@@ -16,7 +16,7 @@ use super::turn;
 /// If a text has neither a box nor `####`, its answer is searched for in this many bytes at its end.
 const END: usize = 20_000;
 
-/// What the marks of a text say about its answer.
+/// The result of the search for the marks of an answer in a text.
 pub(super) enum Found {
     /// There is a mark, but no answer: an empty box or tag, a box that is never closed, or thoughts that do not end.
     Nothing,
@@ -96,8 +96,8 @@ fn tagged(text: &str) -> Option<String> {
 }
 
 /// Returns the contents of the last mark and of the marks joined to it, each with its joint to the content before it; and the
-/// position where the last mark ends. `None` if there is no mark; no contents if a mark is never closed. `content` takes the text
-/// after a mark, and returns the range of the content and the position where the mark ends.
+/// position where the last mark ends. Returns `None` if there is no mark, and no contents if a mark is never closed. `content`
+/// takes the text after a mark, and returns the range of the content and the position where the mark ends.
 fn last_marks<'t>(
     text: &'t str,
     open: &Regex,
@@ -119,7 +119,7 @@ fn last_marks<'t>(
             joint(&between[..name.start()]).filter(|joint| *joint != Joint::Blank)
         });
         let last = values.last().map_or("", |(_, last)| last.trim());
-        // A box that repeats the box before it is the same answer; an empty box gives way to the next box.
+        // A box that repeats the box before it is the same answer; an empty box is replaced by the next box.
         let is_again = joint == Some(Joint::Blank) && [value.trim(), ""].contains(&last);
         if joint.is_none() {
             values.clear();
@@ -134,7 +134,7 @@ fn last_marks<'t>(
     (end > 0).then_some((Some(values), end))
 }
 
-/// For the text after an opening brace: the range up to the closing brace, and the position after that brace.
+/// Takes the text after an opening brace, and returns the range up to the closing brace and the position after that brace.
 fn closed(text: &str) -> Option<(Range<usize>, usize)> {
     let mut depth = 0;
     let mut bytes = text.bytes().enumerate();
@@ -150,7 +150,7 @@ fn closed(text: &str) -> Option<(Range<usize>, usize)> {
     None
 }
 
-/// What follows the last `answer is` or similar phrase: a list of formulas, a number, or a sentence.
+/// Returns the answer after the last `answer is` or similar phrase: a list of formulas, a number, or a sentence.
 fn behind_phrase(text: &str) -> Option<Found> {
     static PHRASE: LazyLock<Regex> = LazyLock::new(|| {
         let phrase =
@@ -217,8 +217,8 @@ fn joined<'t>(text: &str, items: Vec<Item<'t>>) -> Values<'t> {
     values
 }
 
-/// Returns whether a whole text without a mark is an answer: a choice, a ratio, or one line of mathematics, even an unreadable
-/// one.
+/// Returns whether a whole text without a mark is an answer: a choice, a ratio, or one line of mathematics, even if it cannot be
+/// read.
 pub(super) fn is_whole(text: &str, clean: &str) -> bool {
     static WORD: LazyLock<Regex> = LazyLock::new(|| pattern(r"^\pL{2,}[,.:;?!]*$"));
     /// The beginning of a sentence, such as `So` in `So x = 5`.

@@ -1,4 +1,4 @@
-//! Compares sets of real numbers at their ends and at points between them.
+//! Compares sets of real numbers at their ends and at points between and beyond the ends.
 
 use std::cmp::Ordering;
 
@@ -20,9 +20,9 @@ fn is_inequality(expr: &Expr) -> bool {
     }
 }
 
-/// Returns whether two sets are the same: the points tried are all ends, a point between each two neighbouring ends, and a point
-/// beyond each outermost end. `None` if one of them is not a set of numbers, if both are only tuples or lists, or if there are
-/// several variables.
+/// Returns whether two sets are the same. They are compared at all ends, at a point between any two neighbouring ends, and at a
+/// point beyond each outermost end. `None` if one of the sets is not a set of numbers, if both are only tuples or lists, or if
+/// there are several variables.
 pub(super) fn same(a: &Expr, b: &Expr) -> Option<bool> {
     if !is_region(a) && !is_region(b) || Expr::variables(&[a, b]).len() > 1 {
         return None;
@@ -45,7 +45,7 @@ pub(super) fn same(a: &Expr, b: &Expr) -> Option<bool> {
     Some(true)
 }
 
-/// Returns the value of an expression without variables; it can be infinite.
+/// Returns the value of an expression without variables; the value can be infinite.
 pub(super) fn end(expr: &Expr) -> Option<f64> {
     match expr.infinity() {
         0 => value::constant(expr)?.real(),
@@ -53,7 +53,7 @@ pub(super) fn end(expr: &Expr) -> Option<f64> {
     }
 }
 
-/// Numbers that are almost equal count as equal.
+/// Compares two numbers; numbers that are almost equal count as equal.
 fn order(a: f64, b: f64) -> Ordering {
     if (a - b).is_finite() && (a - b).abs() <= 1e-10 * a.abs().max(b.abs()) {
         Ordering::Equal

@@ -38,12 +38,12 @@ pub(super) fn is_letter(text: &str) -> bool {
     is_one || GREEK.split(' ').any(|own| own == name)
 }
 
-/// Returns whether a lexeme begins with a letter but is not a variable: a unit, `and`, any other word.
+/// Returns whether a lexeme begins with a letter but is not a variable: a unit, `and`, or any other word.
 pub(super) fn is_word(text: &str) -> bool {
     text.starts_with(char::is_alphabetic) && !is_letter(text)
 }
 
-/// Texts with more lexemes, or with more deeply nested brackets, are not read.
+/// A text is not read if it has more lexemes than `MOST`, or brackets that are nested more deeply than `DEEPEST`.
 const MOST: usize = 4_500;
 const DEEPEST: usize = 100;
 
@@ -164,7 +164,7 @@ impl Lexer {
         sign.len()
     }
 
-    /// Returns a number: digits, with or without group separators, then a fraction and an exponent.
+    /// Takes a number: digits, with or without group separators, then a fraction and an exponent.
     fn number(&mut self, text: &str) -> usize {
         static GROUPS: LazyLock<Regex> = LazyLock::new(|| {
             pattern(r"^[1-9][0-9]{0,2}(?:(?:,[0-9]{3})+|(?:\{,\}[0-9]{3})+|(?: [0-9]{3})+)")

@@ -1,8 +1,8 @@
 //! The verifier: finds the answer of a completion and compares it with a reference.
 //!
-//! Answers are compared by meaning: exact numbers, decimals, quantities with units, lists, sets, tuples, intervals,
-//! matrices, equations, inequalities, functions of variables, choices, words. A pair that cannot be decided counts as wrong,
-//! and the verdict says that it is undecided.
+//! Answers are compared by their meaning, as exact numbers, decimals, quantities with units, lists, sets, tuples, intervals,
+//! matrices, equations, inequalities, functions of variables, choices or words. A pair of answers that cannot be decided counts
+//! as wrong, and the verdict says that the pair is undecided.
 //!
 //! ```
 //! use advlab_answers::{Verdict, answer, equal};
@@ -41,7 +41,7 @@ pub enum Verdict {
     Different,
     /// The completion or the reference has no answer.
     NoAnswer,
-    /// The comparison exceeds its limit on work, or the answer cannot be read or cannot be compared with the reference's.
+    /// The comparison exceeds its limit on work, or the answer cannot be read or cannot be compared with the reference's answer.
     Undecided,
 }
 
@@ -54,7 +54,7 @@ impl Verdict {
         Verdict::Undecided,
     ];
 
-    /// The verdict in words.
+    /// Returns the verdict in words.
     pub fn name(self) -> &'static str {
         match self {
             Verdict::Equal => "right",
@@ -65,12 +65,12 @@ impl Verdict {
     }
 }
 
-/// Whether the answer in a completion equals the answer in a reference solution.
+/// Returns whether the answer in a completion equals the answer in a reference solution.
 pub fn equal(gold: &str, completion: &str) -> Verdict {
     compared(gold, completion).0
 }
 
-/// The verdict of [`equal`], with the answers of the reference and of the completion.
+/// Returns the verdict of [`equal`], with the answers of the reference and of the completion.
 pub fn compared(gold: &str, completion: &str) -> (Verdict, Option<String>, Option<String>) {
     let gold = reference(gold);
     let read = gold.as_deref().filter(|gold| gold.len() <= read::LONGEST);
@@ -83,14 +83,14 @@ pub fn compared(gold: &str, completion: &str) -> (Verdict, Option<String>, Optio
     (verdict, gold, answer)
 }
 
-/// The answer of a text: what its last mark gives, such as `<answer>`, `\boxed{}`, `####` or `answer is`. If the text has no
-/// mark, its answer is the whole text if that is one line of mathematics, and otherwise its last formula or number.
+/// Returns the answer of a text. The last mark, such as `<answer>`, `\boxed{}`, `####` or `answer is`, gives the answer. If the
+/// text has no mark, its answer is the whole text if that is one line of mathematics, and otherwise its last formula or number.
 pub fn answer(text: &str) -> Option<String> {
     number::begin();
     of_completion(text, "")
 }
 
-/// The answer of a reference solution; if the solution has no mark, its whole text. `None` if there is no answer.
+/// Returns the answer of a reference solution, which is its whole text if it has no mark. `None` if there is no answer.
 pub fn reference(gold: &str) -> Option<String> {
     number::begin();
     let answer = match find::marked(gold) {
@@ -103,8 +103,8 @@ pub fn reference(gold: &str) -> Option<String> {
     Some(answer).filter(|answer| !answer.is_empty())
 }
 
-/// The answer of a completion. A completion without a mark that has the same text as `gold`, the cleaned reference, is an answer
-/// as a whole.
+/// Returns the answer of a completion. If a completion has no mark but the same text as `gold`, the cleaned reference, the whole
+/// completion is its answer.
 fn of_completion(completion: &str, gold: &str) -> Option<String> {
     match find::marked(completion) {
         Found::Nothing => None,
@@ -115,8 +115,8 @@ fn of_completion(completion: &str, gold: &str) -> Option<String> {
     }
 }
 
-/// The value that a sentence names, or the sentence itself if it is an answer as a whole or names no value. Several lines of
-/// mathematics are one list.
+/// Returns the value that a sentence names, or the whole sentence if it is an answer as a whole or names no value. Several lines
+/// of mathematics are one list.
 fn of_sentence(sentence: String, gold: &str) -> String {
     let has_words = sentence.contains(char::is_alphabetic) || sentence.contains('\n');
     if !has_words || sentence.len() > read::LONGEST {
@@ -134,7 +134,7 @@ fn of_sentence(sentence: String, gold: &str) -> String {
     named::named(&sentence).unwrap_or(sentence)
 }
 
-/// Whether a text as a whole is an answer: mathematics, or the reference in words.
+/// Returns whether a text as a whole is an answer: mathematics, or the reference in words.
 fn is_whole(text: &str, gold: &str) -> bool {
     text.len() <= read::LONGEST && {
         let clean = cleaned(text);
@@ -142,7 +142,7 @@ fn is_whole(text: &str, gold: &str) -> bool {
     }
 }
 
-/// Whether two cleaned texts are the same apart from case, articles, blanks and punctuation.
+/// Returns whether two cleaned texts are the same apart from case, articles, blanks and punctuation.
 fn is_text(text: &str, gold: &str) -> bool {
     !gold.is_empty() && text::folded(text) == text::folded(gold)
 }

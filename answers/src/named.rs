@@ -1,4 +1,4 @@
-//! Finds the formulas and the numbers of a text, and which of them a sentence names as its answer.
+//! Finds the formulas and the numbers of a text, and decides which of these a sentence names as its answer.
 
 use std::ops::Range;
 use std::sync::LazyLock;
@@ -9,7 +9,7 @@ use super::clean::{GROUPING, cleaned, spelled_out};
 use super::read::read;
 use super::text::{self, pattern};
 
-/// A formula, or a number outside formulas: its range with the marks around it, and the text inside the marks.
+/// A formula, or a number outside formulas: the range that includes its marks, and the text inside the marks.
 pub(super) struct Item<'t> {
     pub(super) at: Range<usize>,
     pub(super) inside: &'t str,
@@ -77,7 +77,7 @@ fn add_numbers<'t>(items: &mut Vec<Item<'t>>, text: &'t str, within: Range<usize
     }
 }
 
-/// What joins two values of a list.
+/// The way in which two values of a list are joined.
 #[derive(Clone, Copy, PartialEq)]
 pub(super) enum Joint {
     Blank,
@@ -88,7 +88,7 @@ pub(super) enum Joint {
     Sign,
 }
 
-/// How the text between two values joins them; `None` if the text has words that do not join.
+/// Returns how the text between two values joins them; `None` if the text has words that do not join values.
 pub(super) fn joint(between: &str) -> Option<Joint> {
     static JOINT: LazyLock<Regex> = LazyLock::new(|| {
         let words = r"\b(?:and|also|as well as|plus|both)\b|和|及";
@@ -97,7 +97,7 @@ pub(super) fn joint(between: &str) -> Option<Joint> {
             r"(?i)^(?:[\s{{}}()*&]|\\text|\\\\|([,;])|({words})|({or})|([/|]|\\mid\b))*$"
         ))
     });
-    // A longer text has words that do not join.
+    // A longer text has words that do not join values.
     let text = Some(between).filter(|text| text.len() <= 200)?;
     let spelled = spelled_out(text);
     let found = JOINT.captures(&spelled)?;
@@ -140,8 +140,8 @@ struct Run<'t> {
 }
 
 /// Returns the value that a sentence names, as in `The largest $n$ is 34`: the last value after a verb or at the beginning, else
-/// the last value of all. Values that are joined are one list. `None` after a word such as `not`, or if the text has mathematics
-/// outside formulas, of which a number is only a part.
+/// the last value of all. Joined values are returned as one list. `None` if the value follows a word such as `not`, or if the
+/// text has mathematics outside formulas, because a number may then be only a part of the answer.
 pub(super) fn named(text: &str) -> Option<String> {
     static VERB: LazyLock<Regex> = LazyLock::new(|| {
         let adverbs = "about|approximately|exactly|precisely|only|just|simply|therefore|thus|then|hence|now|also|indeed|equal|given|\

@@ -1,5 +1,4 @@
-//! Exact numbers, and the limit on the work of one comparison. A comparison that exceeds the limit is undecided, on every
-//! machine.
+//! Exact numbers, and the limit on the work of one comparison. A comparison that exceeds the limit is undecided on every machine.
 
 use std::cell::Cell;
 
@@ -12,19 +11,19 @@ pub(super) type Rational = num_rational::BigRational;
 /// The limit on work, in units of about a nanosecond.
 const MOST: u64 = 2_300_000;
 
-/// Numbers with more bits are not computed.
+/// The maximum number of bits of a number that is computed.
 const MOST_BITS: u64 = 40_000;
 
 thread_local! {
     static LEFT: Cell<u64> = const { Cell::new(MOST) };
 }
 
-/// Begins a comparison, with the full limit.
+/// Begins a comparison with the full limit.
 pub(super) fn begin() {
     LEFT.set(MOST);
 }
 
-/// Takes work from the limit; `None` once the limit is used up.
+/// Takes units of work from the limit; `None` once the limit is used up.
 pub(super) fn look(units: u64) -> Option<()> {
     let left = LEFT.get().checked_sub(units);
     LEFT.set(left.unwrap_or(0));
@@ -53,7 +52,7 @@ pub(super) fn shifted(number: BigInt, power: i32) -> Option<Rational> {
 }
 
 /// Returns the reduced quotient of a whole number and a positive whole number. One division reduces both numbers to the size of
-/// the smaller; `gcd` then finds their divisor by halving.
+/// the smaller; `gcd` then finds their greatest common divisor by halving.
 pub(super) fn quotient(above: BigInt, below: BigInt) -> Option<Rational> {
     spend(above.bits() + below.bits())?;
     if below.is_one() || above.is_zero() {

@@ -14,10 +14,10 @@ use super::number::look;
 use super::text::pattern;
 use label::label;
 
-/// Longer answers are compared only as texts.
+/// The maximum number of bytes of an answer that is read. A longer answer is compared only as text.
 pub(super) const LONGEST: usize = 10_500;
 
-/// The most levels of fractions, roots, powers and brackets inside each other; a chain of unions may have half as many.
+/// The maximum number of nested fractions, roots, powers and brackets; a chain of unions may have half as many.
 const DEEPEST: usize = 120;
 
 /// Returns the meaning of a cleaned answer; `None` if it is not mathematics, or cannot be read.
@@ -36,7 +36,7 @@ pub(super) fn read(text: &str) -> Option<Expr> {
     parser.list().filter(|_| parser.is(""))
 }
 
-/// `101_2`: a base after digits is read like a unit after a number.
+/// Reads a number with a base, such as `101_2`. The base is treated like a unit.
 fn based(text: &str) -> Option<Expr> {
     static BASED: LazyLock<Regex> = LazyLock::new(|| pattern("^([0-9]+)_([0-9]+)$"));
     let text = text.replace("\\text", "").replace(['{', '}', ' '], "");
@@ -45,7 +45,7 @@ fn based(text: &str) -> Option<Expr> {
     Some(Symbol::Measured(base).of([Expr::literal(&found[1])?]))
 }
 
-/// 1 for an opening bracket, -1 for a closing bracket, 0 for any other lexeme.
+/// Returns 1 for an opening bracket, -1 for a closing bracket, and 0 for any other lexeme.
 fn nesting(text: &str) -> i32 {
     match text {
         "(" | "[" | "{" | "\\{" | "\\begin" | "\\lfloor" | "\\lceil" => 1,
@@ -65,25 +65,25 @@ fn joins(text: &str) -> bool {
     text.eq_ignore_ascii_case("and") || text.eq_ignore_ascii_case("or")
 }
 
-/// Returns whether this is the sign before the condition in the description of a set.
+/// Returns whether this sign precedes the condition in a set such as `{x : x > 1}`.
 fn is_bar(text: &str) -> bool {
     matches!(text, ":" | "|" | "\\mid")
 }
 
-/// Reads the lexemes from a position on, up to the first lexeme that it does not understand. A copy of a parser keeps a position
-/// to return to.
+/// Reads the lexemes from a position on, up to the first lexeme that it does not understand. Copying the parser saves the
+/// position, so that reading can return to it.
 #[derive(Clone, Copy, Default)]
 struct Parser<'t> {
     lexemes: &'t [Lexeme],
     at: usize,
-    /// How many digits of the current number were read: the number in `\frac12` is two arguments.
+    /// The number of digits of the current number that were read, because the number in `\frac12` is two arguments.
     taken: usize,
     depth: usize,
-    /// Whether this is inside `| |` or `\{ \}`, where a bar ends a value.
+    /// Whether the position is inside `| |` or `\{ \}`, where a bar ends a value.
     has_bars: bool,
-    /// Whether this is inside the argument of a function, where an angle in degrees is a number.
+    /// Whether the position is inside the argument of a function, where an angle in degrees is a number.
     is_angle: bool,
-    /// The currency sign before a number.
+    /// The currency sign before the current number.
     currency: Option<&'static str>,
 }
 
@@ -93,7 +93,7 @@ impl<'t> Parser<'t> {
         &self.ahead(0)[self.taken..]
     }
 
-    /// Returns the text of the lexeme that is `count` ahead; empty beyond the end.
+    /// Returns the text of the lexeme `count` lexemes ahead; empty after the end.
     fn ahead(&self, count: usize) -> &'t str {
         let lexeme = self.lexemes.get(self.at + count);
         lexeme.map_or("", |lexeme| &lexeme.text)
@@ -200,7 +200,7 @@ impl<'t> Parser<'t> {
         Some(equations(first, last))
     }
 
-    /// One side of a relation. If the side cannot be read, skips to its end and returns `None`.
+    /// Reads one side of a relation. If the side cannot be read, skips to its end and returns `None`.
     fn side(&mut self) -> Option<Expr> {
         let start = *self;
         if let Some(value) = self.union().filter(|_| self.is_end()) {

@@ -19,7 +19,7 @@ fn pairs(lines: &str) -> Vec<Pair> {
     lines.lines().map(pair).collect()
 }
 
-/// The pairs, by reference and answer, whose verdict is still wrong: the answers are right, and all are refused.
+/// The pairs of a reference and an answer whose verdict is still wrong: each of these answers is right, but is refused.
 const REFUSED: [(&str, &str); 15] = [
     // Numbers in different bases are not converted.
     ("101_2", "5_{10}"),
@@ -51,7 +51,7 @@ fn pairs_have_the_verdicts_that_they_were_given_by_hand() {
     for pair in &pairs {
         let (gold, answer) = (&*pair.gold, &*pair.answer);
         let found = equal(gold, answer);
-        // A third with thousands of digits takes too long to reduce.
+        // One third, written with thousands of digits, takes too long to reduce.
         let is_refused = REFUSED.contains(&(gold, answer)) || answer.len() > 5000 && gold == "1/3";
         if (found == Verdict::Equal) != (pair.equal && !is_refused) {
             let found = format!("{gold} | {answer}: {found:?}");

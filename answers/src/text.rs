@@ -1,4 +1,4 @@
-//! Answers in words: how two texts are compared, and the letters of choices.
+//! Answers in words: normalises texts so that they can be compared, and finds the letters of choices.
 
 use std::sync::LazyLock;
 
@@ -12,7 +12,7 @@ pub(super) fn pattern(source: &str) -> Regex {
 /// Returns a cleaned text, normalised so that equal answers are equal texts: case, articles, blanks, fonts, periods and commas do
 /// not count.
 pub(super) fn folded(text: &str) -> String {
-    // The point of a number stays, the points of `a.m.` are removed.
+    // The point of a number is kept; the points of `a.m.` are removed.
     static POINTS: LazyLock<Regex> = LazyLock::new(|| pattern(r"(^|[^0-9])[.,]+|[.,]+([^0-9]|$)"));
     let text = text.replace("\\text", "").to_lowercase();
     let text = text.replace(['{', '}', '¤'], "");
@@ -46,7 +46,7 @@ pub(super) fn choice(text: &str) -> Option<char> {
     Some(letter.to_ascii_uppercase())
 }
 
-/// Returns a time or a ratio: `3:00`, `1 : 2 : 3`, `7:45 a.m.`
+/// Returns whether a text is a time or a ratio, such as `3:00`, `1 : 2 : 3` and `7:45 a.m.`
 pub(super) fn is_ratio(text: &str) -> bool {
     static RATIO: LazyLock<Regex> = LazyLock::new(|| pattern(r"^[0-9.]+(?::[0-9.]+)+(?:am|pm)?$"));
     text.contains(':') && RATIO.is_match(&folded(text))

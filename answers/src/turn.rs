@@ -73,8 +73,8 @@ enum Turn {
     Other,
 }
 
-/// Whose turn a token begins, given the word `head` after the token; `None` if the current turn goes on. A token that ends a turn
-/// begins [`Turn::Other`], but only once the model has said something: before that, such tokens are padding.
+/// Returns whose turn a token begins, given the word `head` after the token; `None` if the current turn goes on. A token that
+/// ends a turn begins [`Turn::Other`], but only once the model has said something: before that, such tokens are padding.
 fn begun(token: &str, head: &str, behind: &str, has_said: bool, is_own: bool) -> Option<Turn> {
     let lower = token.to_lowercase().replace('▁', "_");
     let name = lower.trim_matches(['<', '>', '|', '｜', '[', ']']);
@@ -112,8 +112,8 @@ fn begun(token: &str, head: &str, behind: &str, has_said: bool, is_own: bool) ->
     }
 }
 
-/// What the model says before the first turn of another author. A tool's turn does not end the answer: the words after the last
-/// tool's turn count or, if there are none, the words before that turn.
+/// Returns what the model says before the first turn of another author. A tool's turn does not end the answer: the words after
+/// the last tool's turn count or, if there are no such words, the words before that turn.
 fn said(text: &str) -> Cow<'_, str> {
     let tokens = TOKEN.find_iter(text);
     let mut tokens = tokens

@@ -38,7 +38,7 @@ impl AddedColumn {
     }
 }
 
-/// Returns values for all responses of a file, with 0 for responses that are not in the batch.
+/// Spreads the values of a batch over all responses of its file. A response that is not in the batch gets 0.
 pub(super) fn spread(values: &Computed, all: &Arc<Layout>, kept: &[usize]) -> Computed {
     let (level, buffer) = (values.level(), values.buffer());
     let place = |layout: &Layout, response| match level {
@@ -64,16 +64,16 @@ pub(super) struct NewColumn<'a> {
     pub(super) name: &'a str,
     pub(super) layout: &'a Layout,
     pub(super) values: Column,
-    /// If true, the column has a number for each token, which is 0 if the token does not count: it is a tensor [B, T], or an
-    /// array in each line. If false, the column has a number for each response.
+    /// If true, the column is a tensor [B, T] or an array per line, with a number for each token (0 if the token does not count).
+    /// If false, the column has a number for each response.
     pub(super) per_token: bool,
-    /// The element type of a tensor. In JSONL, it determines how many digits of token values are written.
+    /// The element type of a tensor or of a list in parquet. In JSONL, it determines how many digits of token values are written.
     pub(super) dtype: Dtype,
 }
 
 impl<'a> NewColumn<'a> {
     /// Makes the column of a recipe's result in a copy of a file. `is_padded` says whether the file has tensors [B, T], and
-    /// `is_f64` whether these tensors are f64.
+    /// `is_f64` whether the batch is in f64.
     pub(super) fn added(
         (column, values): (AddedColumn, &'a Computed),
         place: &Place,
@@ -81,12 +81,12 @@ impl<'a> NewColumn<'a> {
         is_f64: bool,
     ) -> Self {
         let (buffer, is_token) = (values.buffer().clone(), values.level() == Level::Token);
-        // Trainers need the advantage and the returns per token. Other columns keep their level.
+        // Trainers need the advantage and the returns for each token. Other columns keep their level.
         let is_signal = matches!(column, AddedColumn::Advantage | AddedColumn::Returns);
         let in_lines = place.has_lines();
         let is_wide = match in_lines {
             true => buffer.is_f64(),
-            // Response values are f64, as in JSONL and parquet.
+            // Response values are written as f64, as in JSONL and parquet.
             false => is_f64 || !is_signal && !is_token,
         };
         NewColumn {
@@ -104,7 +104,7 @@ impl<'a> NewColumn<'a> {
         }
     }
 
-    /// Returns the numbers of a response: one per token of its row, or a single number.
+    /// Returns the numbers of a response: one for each token of its row, or a single number for the response.
     pub(super) fn row(&self, response: usize, length: usize) -> Cow<'_, [f64]> {
         if let (Column::Response(values), false) = (&self.values, self.per_token) {
             return Cow::Borrowed(&values[response..=response]);
@@ -194,7 +194,7 @@ impl<'a> NewColumn<'a> {
 }
 
 /// The values of a column that is added to a parquet file.
-// Only parquet files use this type, and only the verifier's results are booleans and counts.
+// Only parquet files use this type, and only the verifier writes booleans and counts.
 #[cfg_attr(not(all(feature = "answers", feature = "parquet")), expect(dead_code))]
 pub(super) enum AddedValues<'a> {
     Bools(Vec<Option<bool>>),

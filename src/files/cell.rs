@@ -1,8 +1,8 @@
 //! Values that were read from a file and are not in a column yet, and the lines of JSONL files: this module reads a line's
 //! fields, numbers and texts, and writes a copy of the line with values added.
 //!
-//! It finds plain values and parses numbers without `serde_json`, because that is faster and most of a line consists of arrays of
-//! numbers. `serde_json` finds all other values, and makes the errors.
+//! It finds plain values and parses numbers without `serde_json`, because this is faster and arrays of numbers make up most of a
+//! line. For all other values and for errors, it calls `serde_json`.
 
 use std::borrow::Cow;
 use std::collections::HashMap;
@@ -54,7 +54,7 @@ impl Cell<'_> {
         }
     }
 
-    /// Returns a number, a boolean as 0 or 1, or null as NaN, because pandas writes null for NaN.
+    /// Returns a value as a number: a boolean as 0 or 1, and null as NaN, because pandas writes null for NaN.
     pub(super) fn number(&self) -> f64 {
         match self {
             Cell::Bool(value) => f64::from(u8::from(*value)),
@@ -66,7 +66,7 @@ impl Cell<'_> {
         }
     }
 
-    /// Returns an integer as the name of a group, without rounding, however large it is.
+    /// Returns the name of a group for an integer, without rounding, however large the integer is; `None` for any other value.
     pub(super) fn id(&self) -> Option<GroupId> {
         let of_float = |value: f64| is_exact(value).then_some((value as i64).into());
         match self {
@@ -96,7 +96,7 @@ impl Cell<'_> {
         }
     }
 
-    /// Returns the value in words.
+    /// Describes the value in words.
     pub(super) fn describe(&self) -> String {
         describe(&self.json())
     }
@@ -108,7 +108,7 @@ fn written(write: impl FnOnce(&mut Vec<u8>)) -> Cow<'static, str> {
     String::from_utf8_lossy(&out).into_owned().into()
 }
 
-/// Returns whether a text is an integer in the notation of JSON that exceeds 64 bits.
+/// Returns whether a text is an integer, in JSON's notation, that does not fit into i64.
 fn is_beyond(text: &str) -> bool {
     let digits = text.strip_prefix('-').unwrap_or(text);
     let are_digits = !digits.starts_with('0') && digits.bytes().all(|byte| byte.is_ascii_digit());
@@ -142,8 +142,8 @@ fn parts<'a>(
     Some(parts.collect())
 }
 
-/// The byte order mark, which some programs write at the beginning of a file. In concatenated files, a later line can begin with
-/// it.
+/// The byte order mark, which some programs write at the beginning of a file. In concatenated files, a later line can also begin
+/// with this mark.
 pub(super) const BYTE_ORDER_MARK: char = '\u{feff}';
 
 /// Returns the fields of a line in order. Keys (with their quotes) and values are as written in the line.
@@ -347,7 +347,7 @@ pub(super) fn value_at<'a>(fields: &[(&str, &'a str)], path: &str) -> Option<&'a
     value_of(fields, path).or_else(|| path.match_indices('.').find_map(below))
 }
 
-/// Returns a number, a boolean as 0 or 1, or null as NaN, because pandas writes null for NaN.
+/// Returns a value as a number: a boolean as 0 or 1, and null as NaN, because pandas writes null for NaN.
 pub(super) fn number(raw: &str) -> f64 {
     match type_of(raw) {
         JsonType::Bool => f64::from(u8::from(raw == "true")),
@@ -389,7 +389,7 @@ pub(super) fn numbers(raw: &str, numbers: &mut Vec<f64>) -> Result<(), &'static 
 /// Returns the number of values in an array without parsing them. It fails for the same arrays as [`numbers`].
 pub(super) fn count(raw: &str) -> Result<usize, &'static str> {
     let between = &raw.as_bytes()[1..raw.len() - 1];
-    // The loop has no branches, because most bytes of a file belong to arrays.
+    // The loop has no branches, so that it is fast: most bytes of a file belong to arrays.
     let (commas, others) = between.iter().fold((0, 0), |(commas, others), byte| {
         let is_other = matches!(byte, b'"' | b'{' | b'[');
         (

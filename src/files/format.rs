@@ -1,4 +1,4 @@
-//! The names of files: determines a file's format by its ending, and finds the rollouts in a folder, in the order of their steps.
+//! Determines a file's format by the ending of its name, and finds the rollouts in a folder, in the order of their steps.
 
 use std::collections::HashSet;
 use std::fs;
@@ -28,7 +28,7 @@ const ENDINGS: [(&str, Format); 8] = [
     (".ndjson.zst", Format::Lines),
 ];
 
-/// Returns whether the file's name has the ending of a rollouts format.
+/// Returns whether the file's name has the ending of a format for rollouts.
 pub fn is_rollouts(path: &Path) -> bool {
     Format::named(path).is_some()
 }
@@ -87,7 +87,7 @@ impl Format {
             let help = "write them to a file first: `COMMAND > rollouts.jsonl`";
             return Err(error.in_file(path).with_help(help));
         }
-        // If the file does not exist, this error is reported instead.
+        // If the file does not exist, this error is returned, and not the error for its ending.
         fs::metadata(path).map_err(|error| cannot_be_read(path, &error))?;
         let ending = path.extension().unwrap_or_default();
         let ending = ending.to_string_lossy().to_lowercase();
@@ -119,8 +119,8 @@ fn folder_of_rollouts(folder: &Path) -> PathBuf {
     if used.is_dir() { used } else { folder.into() }
 }
 
-/// Returns whether a JSONL file in a folder of rollouts holds something else: SkyRL writes statistics of its evaluations, and
-/// Tinker's cookbook its metrics, checkpoints and times, and, beside the rollouts of a step, those of an evaluation.
+/// Returns whether a JSONL file in a folder of rollouts holds something else: SkyRL writes statistics of its evaluations there;
+/// Tinker's cookbook writes its metrics, checkpoints and times there, and also the rollouts of evaluations.
 fn is_apart(file: &Path) -> bool {
     let name = file.file_name().unwrap_or_default().to_string_lossy();
     let others = "aggregated_results metrics checkpoints timing_spans trace_events";
@@ -167,7 +167,7 @@ fn entries_of(folder: &Path) -> io::Result<Vec<PathBuf>> {
 }
 
 /// Returns the batches in a folder, ordered by the numbers in their names: each file of rollouts, and each subfolder that has a
-/// number in its name and holds files of lines. If the path is a file, it is the only batch.
+/// number in its name and holds JSONL or parquet files. If the path is a file, that file is the only batch.
 ///
 /// # Errors
 /// The folder cannot be read, or contains no rollouts.

@@ -33,7 +33,7 @@ pub(super) struct Blocks<'a> {
     file: Lines<'a>,
     /// The next block, which is empty at the end of the file.
     block: Vec<u8>,
-    /// The part of the following block that was already read: the beginning of its first line.
+    /// The part of the following block that was already read: the beginning of that block's first line.
     rest: Vec<u8>,
     /// The checksum of all bytes read so far.
     sum: u32,
@@ -85,7 +85,7 @@ impl<'a> Blocks<'a> {
         }
     }
 
-    /// Goes to the first block with a response, and returns the response's fields with the types of their values.
+    /// Goes to the first block with a response, and returns the fields of the first response with the types of their values.
     pub(super) fn begin(&mut self) -> Result<Vec<(String, JsonType)>> {
         let room = Room::now();
         while !self.block.is_empty() {
@@ -163,8 +163,8 @@ impl<'a> Blocks<'a> {
     }
 
     /// Copies the lines to a file with new values for some fields, and otherwise byte for byte. `parse` runs in parallel on each
-    /// line that is not blank; `values` then gives each line's values, in order, by the line's number. If the file was read
-    /// before, it must not have changed since.
+    /// line that is not blank; `values` then gets each line's number and parsed data, in order, and returns the line's new
+    /// values. If `place` is given, the file must not have changed since it was read.
     pub(super) fn copy<P: Send>(
         &mut self,
         output: &Path,
@@ -249,7 +249,6 @@ impl Table {
         self.responses + self.place.blank.as_ref().map_or(0, Vec::len)
     }
 
-    /// Adds a line.
     fn add(&mut self, line: &[u8]) -> Result<()> {
         let response = self.responses;
         let Some(line) = text(line)? else {
@@ -279,7 +278,7 @@ impl Table {
         Ok(())
     }
 
-    /// Adds the lines of the next part, which are in `bytes`.
+    /// Appends the table of the next part, whose lines are `bytes`.
     fn append(&mut self, part: Table, bytes: &[u8]) -> Result<()> {
         let start = self.responses;
         for more in part.columns {
@@ -367,7 +366,7 @@ mod tests {
         }
     }
 
-    /// For each column: its name, its first invalid value, its kind, and its values if all are valid.
+    /// Describes each column: its name, its first invalid value, and its values or, if one is invalid, only their type.
     fn columns(rows: &Table) -> Vec<String> {
         let columns = rows.columns.iter().map(|column| {
             let values = format!("{:?}", column.data);
@@ -414,7 +413,7 @@ mod tests {
 
     #[test]
     fn a_wrong_line_is_told_before_a_failure_to_read_on() {
-        // More than a block, so that the I/O error comes after the lines.
+        // The lines fill more than a block, so that the I/O error comes after them.
         let right = "{\"group\":1,\"reward\":0.5}\n";
         let lines = right.repeat((BLOCK * rayon::current_num_threads()) / right.len() + 2);
         let told = |lines: &str| {

@@ -11,7 +11,7 @@ use crate::number_text::counted;
 
 type Fields<'a> = [(&'a str, &'a str)];
 
-/// The names of the policy in chat templates, ShareGPT, Gemini and LangChain.
+/// The names that chat templates, ShareGPT, Gemini and LangChain use for the policy.
 const ASSISTANT: [&str; 6] = ["assistant", "gpt", "chatgpt", "model", "ai", "bot"];
 
 /// The names of other authors, and the types of items without an author. Their texts are never the policy's answer.
@@ -30,7 +30,7 @@ const TEXT: [&str; 4] = ["text", "output_text", "input_text", "message"];
 /// The fields of an object that hold the reference, as in verl's `reward_model`.
 const REFERENCES: &str = "ground_truth answer final_answer solution target reference";
 
-/// The description of a completion's expected form, in messages to the user. `REFERENCE` is that of a reference.
+/// The expected forms of a completion and of a reference, for messages to the user.
 pub(super) const COMPLETION: &str = "a text, or messages with at least one from the assistant";
 pub(super) const REFERENCE: &str = "a text, a number, or a list of accepted texts";
 
@@ -93,7 +93,7 @@ pub(super) fn said(raw: &str) -> Result<Vec<Cow<'_, str>>, String> {
     }
 }
 
-/// Returns the texts that the policy wrote, if a text is the JSON of messages. `None` for any other text, so that an answer in
+/// Returns the texts that the policy wrote, if `text` is the JSON of messages. `None` for any other text, so that an answer in
 /// JSON stays unchanged.
 fn chat_in(text: &str) -> Option<Vec<Cow<'static, str>>> {
     let text = text.trim();
@@ -130,8 +130,8 @@ fn author<'a>(fields: &Fields<'a>) -> Option<Cow<'a, str>> {
     string(fields, "role").or_else(|| string(fields, "from"))
 }
 
-/// Returns the messages of a chat as one text, each after its role if there are several. A chat with other fields than roles and
-/// texts stays in JSON, because prompts that differ only in these fields are different groups.
+/// Returns the messages of a chat as one text, each after its role if there are several messages. A chat with other fields than
+/// roles and texts stays in JSON, because prompts that differ only in these fields form different groups.
 fn text_of_chat(raw: &str) -> Option<String> {
     let messages: Vec<Map<String, Json>> = serde_json::from_str(raw).ok()?;
     let text = |message: &Map<String, Json>| -> Option<String> {
@@ -165,7 +165,7 @@ fn chat<'a>(raw: &str, messages: &[&'a str]) -> Result<Vec<Cow<'a, str>>, String
             }
             // An object without an author is a message only if it has `content`, and a part only if it has `type`.
             None if !has(&fields, &["content", "type"]) => return Err(describe(raw)),
-            // The channel in which OpenAI's open models reason is skipped.
+            // The channel in which OpenAI's open models write their reasoning is skipped.
             _ if string(&fields, "channel").as_deref() == Some("analysis") => {}
             _ => said.push(content(&fields)?),
         }
@@ -225,15 +225,15 @@ fn text_of_part(raw: &str) -> Result<Option<Cow<'_, str>>, String> {
 }
 
 /// Returns the reference: a text, a number, a list of one reference, or an object with the reference in one of the fields
-/// [`REFERENCES`]. A list of several texts stays a list, because any of these texts is right (see `batch::references`). `None` if
-/// the value is null or an empty list; the error describes a value of another shape.
+/// [`REFERENCES`]. A list of several texts stays a list, because each of these texts is a correct answer (see
+/// `batch::references`). `None` if the value is null or an empty list; the error describes a value of another shape.
 pub(super) fn reference(raw: &str) -> Result<Option<Cow<'_, str>>, String> {
     match cell::type_of(raw) {
         JsonType::Null => Ok(None),
         JsonType::Bool | JsonType::Number => Ok(Some(raw.into())),
         JsonType::String => {
             let text = cell::text(raw);
-            // JSON without quotes is not parsed, because a list of numbers may be an interval; and a formula has no quotes.
+            // A text without quotes is not parsed as JSON, because it may be a formula, and `[1, 2]` may be an interval.
             let is_json = text.starts_with(['[', '{']) && text.contains('"');
             let is_json = is_json && serde_json::from_str::<IgnoredAny>(&text).is_ok();
             Ok(match is_json.then(|| reference(&text)) {
@@ -270,7 +270,7 @@ pub(super) enum Choice {
     FieldOfObject,
 }
 
-/// For each choice, how often it was made, and the response for which it was first made.
+/// The number of times that each choice was made, and the response for which it was first made.
 #[derive(Default)]
 pub(super) struct Choices(Vec<(Choice, usize, String)>);
 

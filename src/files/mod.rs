@@ -1,9 +1,9 @@
 //! Reads rollouts from files, and writes them back with the advantage added.
 //!
-//! A reader ([`jsonl`], [`mod@parquet`], [`padded`]) makes a [`table`] of a file's columns, guided by the [`schema`] of its
-//! fields, and [`resolve`] makes a batch of the table ([`messages`] finds the text with the answer). The same three readers write
-//! a copy with the columns of [`added`]. The readers build on [`text`], which reads lines, [`unfold`], which splits the lines of
-//! trainers, and [`cell`], which reads a value.
+//! A reader ([`jsonl`], [`mod@parquet`], [`padded`]) makes a [`table`] of a file's columns: the [`schema`] says under which names
+//! its fields are read. Then [`resolve`] makes a batch of the table ([`messages`] finds the text with the answer). The readers
+//! also write copies with the columns of [`added`]. They use [`text`] to read lines, [`unfold`] to split trainers' lines, and
+//! [`cell`] to read values.
 
 mod added;
 mod cell;
@@ -46,7 +46,7 @@ use self::text::Progress;
 use crate::batch::{Computed, Level};
 use crate::diagnostic::{Diagnostic, Diagnostics};
 
-/// Reads a file of rollouts. The ending of its name gives the format: `.jsonl`, which may be compressed (`.jsonl.gz`,
+/// Reads a file of rollouts. The ending of the file's name determines the format: `.jsonl`, which may be compressed (`.jsonl.gz`,
 /// `.jsonl.zst`), `.parquet` or `.safetensors`. A folder is read as the concatenation of all its JSONL and parquet files.
 ///
 /// # Errors
@@ -70,25 +70,25 @@ impl Rollouts {
         &self.place.path
     }
 
-    /// Returns the line of a response in the file, from 1, if the file has lines.
+    /// Returns the number of a response's line in the file, counted from 1; `None` if the file has no lines.
     pub fn line(&self, response: usize) -> Option<usize> {
         self.place.line(self.row(response))
     }
 
-    /// Returns the index of a response in the file.
+    /// Returns the index in the file of a response of the batch; the two indices differ if responses were omitted.
     fn row(&self, response: usize) -> usize {
         let kept = self.whole.as_ref().map(|(_, kept)| kept[response]);
         kept.unwrap_or(response)
     }
 
-    /// Writes a copy of the file with the advantage added: in JSONL and parquet the field `advantage`, a number or an array (0
-    /// where the mask is 0); in padded files the tensor `advantages` [B, T]. `out` may be the file that was read.
+    /// Writes a copy of the file with the advantage added: in JSONL and parquet as the field `advantage`, a number or an array (0
+    /// where the mask is 0); in padded files as the tensor `advantages` [B, T]. `out` may be the file that was read.
     ///
-    /// If a dump holds several responses per line, or orders them differently (ROLL, NeMo-RL, prime-rl, AReaL), the copy has one
-    /// line per response, in the order in which they were read.
+    /// If the lines of a dump are split or completed when they are read (ROLL, NeMo-RL, prime-rl, AReaL), the copy has the
+    /// resulting lines, one per response, in the order in which they were read.
     ///
     /// # Errors
-    /// The copy cannot be written; no incomplete file is left, and an existing file at `out` stays unchanged.
+    /// The copy cannot be written. No incomplete file is left, and an existing file at `out` stays unchanged.
     pub fn write_advantage(
         &self,
         out: impl AsRef<Path>,
@@ -102,7 +102,7 @@ impl Rollouts {
     }
 
     /// Works like [`Rollouts::write_advantage`], for any columns that a recipe computes. An existing field or tensor with the
-    /// same name is replaced. While lines are copied, `progress` is called from time to time with the number of bytes copied and
+    /// same name is replaced. While lines are copied, `progress` is called from time to time with the number of bytes read and
     /// the total.
     ///
     /// # Errors

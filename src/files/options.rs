@@ -8,7 +8,7 @@ use super::words::Tokenize;
 /// The options with which a file is read.
 #[derive(Clone, Copy, Default)]
 pub struct ReadOptions<'a> {
-    /// Names for fields that have other names in the file.
+    /// The columns that are read from fields with other names.
     pub map: &'a [Mapping],
     /// The precision of token columns; `None` for the file's precision (f64 for JSONL).
     pub dtype: Option<Dtype>,
@@ -17,13 +17,13 @@ pub struct ReadOptions<'a> {
     pub columns: Option<&'a BTreeSet<String>>,
     /// What to do with a response that has no reward.
     pub unscored: Unscored,
-    /// Counts the tokens of completions if no column gives the lengths of responses. Without a tokenizer, words are counted.
+    /// The tokenizer that counts the tokens of completions if no column gives lengths; without a tokenizer, words are counted.
     pub tokenizer: Option<&'a Arc<dyn Tokenize>>,
-    /// Called from time to time with the number of bytes read and the total.
+    /// A function that is called from time to time with the number of bytes read and the total.
     pub progress: Option<&'a (dyn Fn(u64, u64) + Sync)>,
 }
 
-/// Reads a field of a file under another name, as in `--map reward=score`.
+/// A column and the field from which it is read, as in `--map reward=score`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Mapping {
     /// The name of the column in the batch, such as `reward`.
@@ -40,7 +40,7 @@ pub enum Unscored {
     Error,
     /// The reward becomes 0.
     Zero,
-    /// The batch omits these responses. A copy with added columns has them, with the value 0.
+    /// The batch omits these responses. A copy with added columns keeps them; their value in these columns is 0.
     LeaveOut,
 }
 

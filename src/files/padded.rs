@@ -35,7 +35,7 @@ const NAMES: &str = "group_names";
 const TEXTS: &str = "texts";
 const MASK: &str = "mask";
 
-/// The maximum number of bytes of texts in a header. The format limits headers to 100 million bytes. Longer texts are not saved.
+/// The maximum number of bytes of texts in a header, which the format limits to 100 million. Longer texts are not saved.
 const MOST_TEXT: usize = 80_000_000;
 
 /// Reads a file as a table; the numbers of its tensors are loaded only when needed.
@@ -86,7 +86,7 @@ pub(super) fn read(path: &Path, options: &ReadOptions) -> Result<Table> {
     Ok(table)
 }
 
-/// Returns the group of each response, from a tensor of whole numbers, which are the indices of `names` if there are names.
+/// Returns each response's group, from a tensor of whole numbers. If there are `names`, these numbers are indices into them.
 fn groups(tensor: &FileTensor, names: Option<&[GroupId]>, place: &Place) -> Result<Vec<GroupId>> {
     const EXPECTED: &str = "whole numbers [B], one for each response";
     let wrong =
@@ -143,8 +143,8 @@ fn ids(tensor: &FileTensor) -> Result<Result<Vec<GroupId>, (usize, f64)>> {
     Ok(ids.collect())
 }
 
-/// Returns a tensor [B, T] as a mask; or, if an entry is neither 0 nor 1, its response, column and value. Only a block of rows is
-/// in memory at a time, because a mask may take 8 bytes per token.
+/// Returns a tensor [B, T] as a mask. The inner error has the response, column and value of an entry that is neither 0 nor 1.
+/// Only a block of rows is in memory at a time, because a mask may take 8 bytes per token.
 pub(super) fn mask(tensor: &FileTensor) -> Result<Result<Tokens, (usize, usize, f64)>> {
     const BLOCK: usize = 16 << 20;
     let (rows, width) = (tensor.shape[0], tensor.shape[1]);
@@ -169,7 +169,7 @@ pub(super) fn mask(tensor: &FileTensor) -> Result<Result<Tokens, (usize, usize, 
 #[derive(Default)]
 struct SavedHeader {
     step: u64,
-    /// The names of the groups, unless all names are numbers: the tensor `group` then has the groups' indices.
+    /// The names of the groups, to which the tensor `group` refers by index; `None` if all names are numbers.
     group_names: Option<Vec<GroupId>>,
     texts: BTreeMap<String, Vec<String>>,
 }
@@ -212,8 +212,8 @@ impl Batch {
     /// of more than 80 MB in total are not saved.
     ///
     /// # Errors
-    /// The file and the reason why it cannot be written; no incomplete file is left, and an existing file at `path` stays
-    /// unchanged.
+    /// The error names the file and the reason why it cannot be written. No incomplete file is left, and an existing file at
+    /// `path` stays unchanged.
     pub fn write_safetensors(&self, path: impl AsRef<Path>) -> Result<(), Diagnostics> {
         let mut out = Replacement::new(path.as_ref())?;
         let saved = self.save(&mut out);
@@ -260,7 +260,7 @@ impl Batch {
         write_file(out, &strings, &tensors)
     }
 
-    /// Returns the columns of numbers, and the mask if the columns do not determine the lengths of the responses.
+    /// Returns the columns of numbers, and the mask unless there are no token columns and `length` determines the mask.
     fn new_columns(&self) -> Vec<NewColumn<'_>> {
         let layout: &Layout = self.layout();
         let column = |name, values, per_token, dtype| NewColumn {
@@ -301,8 +301,8 @@ impl Batch {
         numbers.collect()
     }
 
-    /// Returns whether the column `length` determines which tokens count. If so, the mask can be omitted, which could be many
-    /// times as large as the rest of the batch.
+    /// Returns whether the column `length` determines which tokens count. If so, the mask, which could be many times as large as
+    /// the rest of the batch, can be omitted.
     fn follows_length(&self) -> bool {
         let layout = self.layout();
         let lengths = self.response_column("length");

@@ -1,5 +1,5 @@
-//! Parquet files: reads a file as a table, column by column, or as JSON lines, row by row; copies a file with columns added and
-//! the other columns unchanged. Typed readers read lists of numbers many times faster than a reader of rows.
+//! Parquet files: this module reads a file column by column as a table, or row by row as JSON lines, and copies a file with
+//! columns added. It reads lists of numbers with typed readers, because these are many times faster than the reader of rows.
 
 use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom};
@@ -42,10 +42,10 @@ use crate::replace::Replacement;
 
 type Reader = SerializedFileReader<File>;
 
-/// The number of rows that are decoded at a time. It is small, so that a list whose values are not needed takes little memory.
+/// The number of rows that are decoded at a time. It is small, so that lists whose numbers are not needed take little memory.
 const ROWS: usize = 1024;
 
-/// Calls a function of the crate `parquet`. A panic, which some damaged files cause, becomes an error.
+/// Calls a function of the crate `parquet`. A panic becomes an error, because some damaged files make the crate panic.
 fn whole<T>(read: impl FnOnce() -> Result<T>) -> io::Result<T> {
     match caught(read) {
         Some(read) => read.map_err(io::Error::other),
@@ -53,7 +53,7 @@ fn whole<T>(read: impl FnOnce() -> Result<T>) -> io::Result<T> {
     }
 }
 
-/// Opens a file, and checks that its columns can be decompressed.
+/// Opens a file, and checks that advlab can decompress all its columns.
 fn open(file: File) -> io::Result<Reader> {
     let file = whole(|| SerializedFileReader::new(file))?;
     let groups = file.metadata().row_groups().iter();
@@ -106,7 +106,7 @@ fn object<'r>(fields: impl Iterator<Item = (&'r str, &'r Field)>) -> String {
     format!("{{{}}}", fields.collect::<Vec<_>>().join(", "))
 }
 
-/// Returns a value; nested values are in JSON.
+/// Converts a value of a row; a nested value becomes JSON text.
 fn cell_of(field: &Field) -> Cell<'_> {
     match field {
         Field::Null => Cell::Null,
@@ -132,7 +132,7 @@ fn cell_of(field: &Field) -> Cell<'_> {
             Ok(text) => Cell::Text(text),
             Err(_) => Cell::Json(Value::from(bytes.data()).to_string().into()),
         },
-        // A decimal keeps all its digits, because it may be a group's name.
+        // A decimal keeps all its digits, because it may be the name of a group.
         Field::Decimal(_) => Cell::Json(field.to_string().trim_end_matches('.').to_string().into()),
         Field::Group(row) => Cell::Json(line(row).into()),
         Field::ListInternal(items) => {
@@ -151,12 +151,12 @@ fn cell_of(field: &Field) -> Cell<'_> {
             let values = map.entries().iter().map(|(_, value)| value);
             Cell::Json(object(keys.iter().map(String::as_str).zip(values)).into())
         }
-        // These are integers that exceed i64, and types that the crate may add.
+        // All other values are integers that exceed i64, or have a type that a later version of the crate adds.
         other => Cell::Json(other.to_string().into()),
     }
 }
 
-/// Returns a checksum of the end of a file, where parquet stores the columns, their places and their statistics.
+/// Returns a checksum of the end of a file, where parquet stores the positions and the statistics of all columns.
 fn checksum_of_end(path: &Path) -> io::Result<u32> {
     let mut file = regular_file::open(path)?;
     let (mut end, length) = (Vec::new(), file.metadata()?.len());
@@ -218,7 +218,7 @@ pub(super) fn read(path: &Path, options: &ReadOptions) -> Result<Table, Diagnost
     Ok(table.finish())
 }
 
-/// Returns the leaf of a column, if the column is to be read by a typed reader, as lists of numbers.
+/// Returns the leaf of a column that a typed reader reads as lists of numbers; `None` for any other column.
 fn list_of(file: &Reader, root: &TypePtr, keep: &Keep) -> Option<usize> {
     let schema = file.metadata().file_metadata().schema_descr();
     let leaf = leaf_of(file, root)?;
@@ -226,15 +226,15 @@ fn list_of(file: &Reader, root: &TypePtr, keep: &Keep) -> Option<usize> {
     (is_list && !keep.ids && keep.kind == TextKind::Any).then_some(leaf)
 }
 
-/// Returns the first leaf of a column; an empty struct has none.
+/// Returns the first leaf of a column; an empty struct has no leaf.
 fn leaf_of(file: &Reader, root: &TypePtr) -> Option<usize> {
     let schema = file.metadata().file_metadata().schema_descr();
     let mut leaves = 0..schema.num_columns();
     leaves.find(|&leaf| schema.get_column_root(leaf).name() == root.name())
 }
 
-/// Returns the number of rows according to the file's metadata: the sum over its row groups, or the footer's number if that is
-/// larger.
+/// Returns the number of rows according to the file's metadata: the sum over the row groups or the total that the footer gives,
+/// whichever is larger.
 fn rows_of(file: &Reader) -> u64 {
     let metadata = file.metadata();
     let groups = metadata.row_groups().iter();
@@ -243,13 +243,13 @@ fn rows_of(file: &Reader) -> u64 {
     all.max(whole_number(metadata.file_metadata().num_rows()))
 }
 
-/// Returns a number of the metadata, or 0 if it is negative, because the file may be corrupt.
+/// Returns a number from the metadata, or 0 if the number is negative, because the file may be damaged.
 fn whole_number(claim: i64) -> u64 {
     u64::try_from(claim).unwrap_or(0)
 }
 
-/// Returns the memory that a column takes, according to the file's metadata: the numbers of its lists, or a value for each row. A
-/// list whose values are not needed takes at most the numbers of a row group.
+/// Returns the number of bytes of memory that a column takes, according to the file's metadata: for all numbers in its lists, or
+/// for one value per row. If the numbers in the lists are not needed, at most those of one row group are in memory.
 fn bytes_of(file: &Reader, root: &TypePtr, keep: &Keep) -> u64 {
     let rows = rows_of(file);
     let groups = file.metadata().row_groups().iter();
@@ -287,7 +287,7 @@ fn read_column(file: &Reader, root: &TypePtr, column: &mut FileColumn) -> Result
         column.filled = rows.sum();
         return Ok(());
     }
-    // A projection must have the name that the writer gave to the whole schema.
+    // The projected schema must have the same name as the schema in the file.
     let name = file.metadata().file_metadata().schema().name();
     let schema = Type::group_type_builder(name).with_fields(vec![root.clone()]);
     let rows: RowIter = file.get_row_iter(Some(schema.build()?))?;
@@ -307,8 +307,8 @@ fn read_column(file: &Reader, root: &TypePtr, column: &mut FileColumn) -> Result
     Ok(())
 }
 
-/// Returns whether a column is a list of numbers, in the layout that all but old files use: a group that contains a repeated
-/// group that contains one leaf.
+/// Returns whether a column is a list of numbers, in the layout that all but old files use: a group that contains one repeated
+/// group, which contains one leaf.
 fn is_list_of_numbers(root: &Type, leaf: &ColumnDescriptor) -> bool {
     let info = root.get_basic_info();
     let is_list = info.logical_type_ref() == Some(&LogicalType::List)
@@ -328,7 +328,7 @@ fn is_list_of_numbers(root: &Type, leaf: &ColumnDescriptor) -> bool {
 }
 
 fn read_lists(file: &Reader, leaf: usize, column: &mut FileColumn) -> Result<()> {
-    // The definition levels of an item and of a value, which differ if items may be null.
+    // These are the definition levels of an item and of a value; the two levels differ if items may be null.
     let descriptor = file.metadata().file_metadata().schema_descr().column(leaf);
     let value = descriptor.max_def_level();
     let levels = (
@@ -357,7 +357,7 @@ fn read_lists(file: &Reader, leaf: usize, column: &mut FileColumn) -> Result<()>
     Ok(())
 }
 
-/// Passes each row of a leaf to a function. A null in a list becomes NaN, and a null instead of a list becomes `None`.
+/// Passes the list in each row of a leaf to `push`. A null in a list becomes NaN, and a null instead of a list becomes `None`.
 fn each<T: DataType>(
     mut from: ColumnReaderImpl<T>,
     rows: usize,
@@ -436,7 +436,7 @@ impl AddedValues<'_> {
         group(name, Repetition::OPTIONAL, list, logical)
     }
 
-    /// Writes the values of some rows as the next column.
+    /// Writes the values of the given rows as the next column of a row group.
     fn write(&self, rows: Range<usize>, group: &mut RowGroup) -> Result<()> {
         let Some(mut writer) = group.next_column()? else {
             return Ok(());
@@ -458,7 +458,7 @@ impl AddedValues<'_> {
     }
 }
 
-/// Writes a value for each row, or null.
+/// Writes a value or a null for each row.
 fn put<T: DataType<T = V>, V: Copy>(
     into: &mut SerializedColumnWriter,
     rows: &[Option<V>],
@@ -475,7 +475,7 @@ fn lists<T: DataType>(
     rows: Range<usize>,
     value: fn(f64) -> T::T,
 ) -> Result<usize> {
-    // Dremel's levels: an empty list also has an entry, which has no value.
+    // In Dremel's encoding, an empty list has an entry in both arrays of levels, but no value.
     let (mut values, mut defined, mut repeated) = (Vec::new(), Vec::new(), Vec::new());
     for row in rows {
         let numbers = column.row(row, column.layout.row_length(row));
@@ -492,8 +492,8 @@ fn lists<T: DataType>(
         .write_batch(&values, Some(&defined), Some(&repeated))
 }
 
-/// Writes a copy of a file with some columns added or replaced; these columns come last. The bytes of all other columns are
-/// copied. If the file was read before, it must not have changed since.
+/// Writes a copy of a file with columns added or replaced; these columns come last. The bytes of all other columns are copied
+/// unchanged. If `place` is given, the file must not have changed since it was read.
 pub(super) fn add(
     input: &Path,
     columns: &[(&str, AddedValues)],
@@ -589,7 +589,7 @@ mod tests {
         let file = tempfile::tempfile().unwrap();
         let to = file.try_clone().unwrap();
         let mut writer = SerializedFileWriter::new(to, schema, Default::default()).unwrap();
-        // Two rows of three numbers, and one row of one number.
+        // The first row group has two rows of three numbers, and the second has one row of one number.
         for (rows, numbers, repeated) in [(2, 6, &[0i16, 1, 1, 0, 1, 1][..]), (1, 1, &[0])] {
             let mut group = writer.next_row_group().unwrap();
             let mut column = group.next_column().unwrap().unwrap();

@@ -1,4 +1,4 @@
-//! The file that is read: names it in errors, finds the line of each response, and detects changes.
+//! Describes the file from which responses are read: its name for errors, the line of each response, and a checksum.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -7,11 +7,11 @@ use crate::diagnostic::Diagnostic;
 
 pub(super) type Result<T, E = Diagnostic> = std::result::Result<T, E>;
 
-/// The file, the line of each response, and a checksum that detects a changed file.
+/// The path of a file, the lines of its responses, and a checksum by which a later change of the file is detected.
 #[derive(Debug, Default)]
 pub(super) struct Place {
     pub(super) path: PathBuf,
-    /// For each blank line, the index of the response after it; `None` if responses are not lines.
+    /// For each blank line, the index of the response after it; `None` if the file holds tensors, which have no lines.
     pub(super) blank: Option<Vec<usize>>,
     /// The checksum of all lines, of the end of a parquet file, or of the header of a tensor file.
     pub(super) sum: u32,
@@ -22,7 +22,7 @@ impl Place {
         self.blank.is_some()
     }
 
-    /// Returns the line of a response, from 1, if the file has lines.
+    /// Returns the number of a response's line, counted from 1; `None` if the file has no lines.
     pub(super) fn line(&self, response: usize) -> Option<usize> {
         let blank = self.blank.as_ref()?;
         Some(response + 1 + blank.partition_point(|&after| after <= response))
@@ -36,7 +36,7 @@ impl Place {
         }
     }
 
-    /// Returns a response in words, such as `line 3` or `response 2`.
+    /// Returns the name of a response, such as `line 3` or `response 2`.
     pub(super) fn name_of(&self, response: usize) -> String {
         match self.line(response) {
             Some(line) => format!("line {line}"),
@@ -44,7 +44,7 @@ impl Place {
         }
     }
 
-    /// Returns an error in the file, at the line of a response if there is one.
+    /// Adds the file to an error and, if the file has lines, the line of a response.
     pub(super) fn error(&self, response: Option<usize>, error: Diagnostic) -> Diagnostic {
         let error = error.in_file(&self.path);
         match response.and_then(|response| self.line(response)) {
@@ -53,7 +53,7 @@ impl Place {
         }
     }
 
-    /// Returns the error for a value of a column, at a response and one of its tokens.
+    /// Returns the error for an invalid value of a column, with the response and the token if these are known.
     pub(super) fn wrong(
         &self,
         column: &str,
@@ -88,7 +88,7 @@ mod tests {
 
     #[test]
     fn lines_are_counted_with_the_blank_ones_before_them() {
-        // Blank lines 1 and 2, responses 0 to 2, blank 6 and 7, response 3, blank 9, response 4.
+        // Lines 1, 2, 6, 7 and 9 are blank; lines 3, 4, 5, 8 and 10 have the responses 0 to 4.
         let blank = vec![0, 0, 3, 3, 4];
         let origin = Place {
             path: PathBuf::new(),

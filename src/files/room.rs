@@ -1,4 +1,4 @@
-//! Limits the memory that a file may take, because a small file can claim, or decompress to, more than any machine has.
+//! Limits the memory that a file may take, because a small file can claim, or decompress to, more bytes than any machine has.
 
 use std::fs;
 use std::io::{self, Read};
@@ -25,7 +25,7 @@ impl Room {
         Room(bytes.min().unwrap_or(u64::MAX) / 2)
     }
 
-    /// Fails if `bytes` are more than this room; called before the memory is taken. The message begins with `what`.
+    /// Fails if `bytes` exceed this limit. The message begins with `what`.
     pub(super) fn check(self, bytes: u64, what: &str) -> io::Result<()> {
         match bytes <= self.0 {
             true => Ok(()),

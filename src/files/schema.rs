@@ -1,6 +1,6 @@
-//! Finds the name under which each field of a file is read. The name comes from `--map`, from an alias in `batch/column_names`
-//! (padded files) or, without `--map`, from `dumps.toml`: this table says how to recognise each trainer's dump, and which fields
-//! hold our columns.
+//! Finds the name under which each field of a file is read. The name comes from `--map`, from `batch/column_names` (which has
+//! trainers' names of tensors), or from `dumps.toml`, a table that says how to recognise each trainer's dump and which of its
+//! fields hold which columns.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -27,7 +27,7 @@ pub(super) enum Role {
     Group,
     Mask,
     Step,
-    /// The response as a string, whose words are counted if no length is known.
+    /// The text of the response, whose words are counted if no length is known.
     Completion,
     /// A number per response.
     Response,
@@ -73,13 +73,13 @@ impl Reading {
     }
 }
 
-/// The prefix of the columns of single reward functions.
+/// The prefix of a column that holds the rewards of one of several reward functions.
 pub(super) const PART: &str = "reward_";
 
 /// Names of the training step in logs that have no `step`.
 const STEPS: &str = "global_step training_step train_step trainer_step iteration update";
 
-/// The columns that judge a response.
+/// The columns that say how good a response is.
 pub(super) const REWARDS: [&str; 3] = ["reward", "token_reward", "correct"];
 
 /// The kind of a file, which decides how its fields are named.
@@ -94,7 +94,7 @@ pub(super) enum FileKind {
     Saved,
 }
 
-/// Which parts of a column's values are kept.
+/// Selects the parts of a column's values that are kept in memory.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Keep {
     /// Whether integers are kept as names of groups.
@@ -115,25 +115,25 @@ pub(super) struct Schema {
     pub(super) kind: FileKind,
     /// Columns whose field is set by `--map`, a known dump or a guess.
     pub(super) readings: Vec<Reading>,
-    /// Whether the words of completions are counted, because no field gives lengths.
+    /// Whether the words or tokens of completions are counted, because no field gives the lengths of responses.
     pub(super) count_words: bool,
-    /// Counts the tokens of completions; without it, words are counted.
+    /// The tokenizer that counts the tokens of completions; `None` if their words are counted.
     pub(super) tokenizer: Option<Arc<dyn Tokenize>>,
     /// The column with which completions are compared; set if there is no reward.
     pub(super) references: Option<&'static str>,
-    /// Notes on names that the user did not ask for.
+    /// Notes on names that were chosen without `--map`.
     pub(super) notes: Vec<String>,
-    /// The paths of fields inside objects that are read, such as `rewards.correct`.
+    /// The paths of the fields inside objects that are read as columns, such as `rewards.correct`.
     pub(super) nested: Vec<String>,
-    /// The columns whose sum is the reward, if there are any.
+    /// The columns whose sum is the reward; empty if the reward is not a sum.
     pub(super) rewards: Vec<String>,
     /// If set, texts and arrays are read only for these columns.
     pub(super) columns: Option<BTreeSet<String>>,
 }
 
 impl Schema {
-    /// Decides under which names the fields are read. Fails if a field that the user names does not exist, or if there are no
-    /// groups or rewards.
+    /// Decides under which names the fields are read. Fails if a field that the user names does not exist, if there are no
+    /// groups, or if rewards are needed and there are none.
     pub(super) fn new(
         path: &Path,
         options: &ReadOptions,
@@ -192,7 +192,7 @@ impl Schema {
         Ok(names)
     }
 
-    /// Applies the user's names.
+    /// Applies the user's mapping.
     fn map(&mut self, map: &[Mapping], fields: Fields) -> Result<()> {
         for Mapping { ours, theirs } in map {
             let mut all = fields.iter().map(|(field, _)| field.as_str());
@@ -227,7 +227,7 @@ impl Schema {
         Ok(())
     }
 
-    /// Also reads a field under its own name, unless another field already has that name.
+    /// Also reads a field under its own name, unless another field is already read under that name.
     fn keep_own(&mut self, field: &str) {
         let own = self.own(field);
         if self.reading(own).is_none() {
@@ -248,7 +248,7 @@ impl Schema {
         }
     }
 
-    /// Refuses a file without groups, or without rewards and answers to compare.
+    /// Refuses a file that has no groups, or that has neither rewards nor answers to compare.
     fn check(&self, fields: Fields, is_rewarded: bool) -> Result<()> {
         let kind = usize::from(self.kind != FileKind::Lines);
         let is_grouped = self.provides("group", fields);
@@ -299,7 +299,7 @@ impl Schema {
         Err(Diagnostic::error(what).with_help(first + second))
     }
 
-    /// Returns the name of a field without `--map`, translated if it is a trainer's name.
+    /// Returns the name under which a field is read without `--map`: trainers' names of tensors are translated.
     pub(super) fn own<'a>(&self, field: &'a str) -> &'a str {
         match self.kind {
             FileKind::Lines => field,
@@ -318,7 +318,7 @@ impl Schema {
         ours == "reward" && !self.rewards.is_empty() || fields.iter().any(is_read)
     }
 
-    /// Returns the names under which a field is read; no name if another field is read under the field's own name.
+    /// Returns the readings of a field; empty if another field is read under the field's only name.
     pub(super) fn of(&self, field: &str) -> Vec<Reading> {
         let mapped = self
             .readings
@@ -338,15 +338,15 @@ impl Schema {
         readings.filter(|reading| reading.theirs == field).count() > 1
     }
 
-    /// How much of a field's values is kept when lines are read.
+    /// Returns which parts of a field's values are kept in memory.
     pub(super) fn keep(&self, field: &str) -> Keep {
         let readings = self.of(field);
         let any = |is: &dyn Fn(&Reading) -> bool| readings.iter().any(is);
         let is_read = |ours: &str| self.columns.as_ref().is_none_or(|all| all.contains(ours));
         let are_compared = self.references.is_some();
         let is_answer = |ours: &str| ours == "completion" || SOLUTIONS.contains(&ours);
-        // What a recipe does not read is needed, too: completions and references may give the reward, the names of trajectories
-        // determine the levels, and an outcome reports from `token_reward` which responses are right.
+        // Some columns are needed even if the recipe does not read them: completions and references may give the reward, the
+        // names of trajectories determine the levels, and an outcome may derive from `token_reward` which responses are correct.
         let is_needed = |Reading { ours, role, .. }: &Reading| match role {
             Role::Group | Role::Mask => true,
             _ if ours == "trajectory" || ours == "token_reward" => true,
@@ -400,8 +400,8 @@ static DUMPS: LazyLock<Vec<Dump>> = LazyLock::new(|| {
     dumps.into_values().flatten().collect()
 });
 
-/// Returns the fields that may hold a column of texts: the columns' own names, then the names that dumps have for the first
-/// column. Of a dump from which the line is not, such a field must be a text, because a number under `label` may be a verdict.
+/// Returns the fields that may hold a column of texts: the columns' own names, then the names of known dumps. A name of a dump
+/// that does not match the line is skipped if its field is a number or a boolean, which may be a verdict.
 #[cfg(feature = "answers")]
 pub(super) fn likely_fields<'a>(
     columns: &[&'static str],
@@ -433,7 +433,7 @@ impl Dump {
     }
 
     /// Returns the columns whose sum is the reward: columns with `reward` in their name or, if there are none, all unknown
-    /// numbers, because the column of a judge model has the model's name.
+    /// numbers, because the column with a judge model's rewards has the model's name.
     fn summands(fields: Fields) -> Vec<String> {
         let unknown = fields.iter().filter(|(name, found)| {
             let is_number = matches!(found, JsonType::Number | JsonType::Bool | JsonType::Null);
@@ -447,8 +447,8 @@ impl Dump {
     }
 }
 
-/// Adds the names of a known dump if the first line looks like one. The user's own mapping takes precedence, and a field that
-/// already has the name of a column keeps it. A file with a field `group` is not a known dump.
+/// Adds the names of a known dump if the first line matches it. The user's mapping takes precedence, and a field that already has
+/// the name of a column keeps that name. A file with a field `group` is not a known dump.
 fn recognise(names: &mut Schema, fields: Fields) {
     let all = fields.iter().map(|(name, found)| (name.as_str(), *found));
     let by_name: BTreeMap<&str, JsonType> = all.collect();
@@ -467,7 +467,7 @@ fn recognise(names: &mut Schema, fields: Fields) {
         let is_usable = match (ours.as_str(), role(ours)) {
             // Only a boolean is a verdict, because some reward functions give `acc` as a fraction.
             ("correct", _) => found == JsonType::Bool,
-            // A list of numbers may be rewards per token. Any other wrong type is reported as an error for this field.
+            // An array may hold rewards per token. Any other wrong type is accepted here, so that it is reported as an error.
             ("reward", _) => {
                 let of_tokens = ("token_reward".to_string(), theirs.clone());
                 found != JsonType::Array || !dump.names.contains(&of_tokens)
@@ -492,7 +492,7 @@ fn recognise(names: &mut Schema, fields: Fields) {
         for part in &parts {
             let is_word = |letter: char| letter.is_alphanumeric() || letter == '_';
             let name = part.replace(|letter| !is_word(letter), "_");
-            // The column also keeps the trainer's name, unless that begins with the prefix, because then the reward would be
+            // The column is also read under the trainer's name, unless that name begins with the prefix: the reward would then be
             // added twice.
             if !part.starts_with(PART) {
                 names.keep_own(part);

@@ -19,7 +19,7 @@ pub(super) struct Table {
     pub(super) schema: Arc<Schema>,
     pub(super) place: Place,
     pub(super) columns: Vec<FileColumn>,
-    /// The number of lines or rows; 0 in a file of tensors.
+    /// The number of rows, or of lines that are not blank; 0 in a file of tensors.
     pub(super) responses: usize,
     /// The step of a batch that advlab saved.
     pub(super) step: Option<u64>,
@@ -37,8 +37,8 @@ impl Table {
         }
     }
 
-    /// Returns the column of a field, which is added if it is new. The expected next column is tried first, because most lines
-    /// have the same fields in the same order.
+    /// Returns the column of a field, and adds the column if it is new. The column that is expected next is tried first, because
+    /// most lines have the same fields in the same order.
     pub(super) fn column(&mut self, name: &str) -> &mut FileColumn {
         let next = self.columns.get(self.next);
         let found = if next.is_some_and(|next| next.name() == name) {
@@ -53,7 +53,7 @@ impl Table {
         &mut self.columns[found]
     }
 
-    /// Adds nulls for missing fields once all lines or rows are read.
+    /// Completes each column once all lines or rows are read: fields missing at the end become null, or are recorded as missing.
     pub(super) fn finish(mut self) -> Table {
         for column in &mut self.columns {
             if !matches!(column.data, ColumnData::Null) {
@@ -65,7 +65,7 @@ impl Table {
     }
 }
 
-/// Arrays of numbers, one per response, concatenated; only their lengths if the numbers are not needed.
+/// The arrays of numbers of all responses, concatenated. If the numbers are not needed, only the arrays' lengths are kept.
 #[derive(Clone, Debug)]
 pub(super) struct Lists {
     /// The start of each array, and the end of the last array.
@@ -132,10 +132,10 @@ pub(super) enum ColumnData {
     Numbers(Vec<f64>),
     /// Names of groups: strings or integers. An integer beyond i64 becomes the string of its digits.
     Ids(Vec<GroupId>),
-    /// Strings and chats, if they are kept, and the number of words or tokens in each, if these are counted.
+    /// The texts (strings or chats) if texts are kept, and the number of words or tokens in each text if these are counted.
     Texts(Vec<Arc<str>>, Vec<f64>),
     Lists(Lists),
-    /// An array of the whole batch.
+    /// A tensor with the values of all responses.
     Tensor(FileTensor),
     /// Values that cannot form a column.
     Other,
@@ -144,17 +144,17 @@ pub(super) enum ColumnData {
 /// One field of the lines, or one tensor.
 #[derive(Clone, Debug)]
 pub(super) struct FileColumn {
-    /// The name of the field or tensor, and the column as which it is read. `resolve` copies it for more columns.
+    /// The field or tensor, and the name under which it is read. For each further name, `resolve` makes a copy of the column.
     pub(super) reading: Reading,
     pub(super) keep: Keep,
     pub(super) data: ColumnData,
-    /// The first value, in words.
+    /// A description of the first value.
     pub(super) first: String,
-    /// How many responses in a row, from the first, have a value of the column's type.
+    /// The number of responses before the first response without a value of the column's type.
     pub(super) filled: usize,
-    /// The first response without such a value, and what it has instead: another value, in words, `null`, or `missing`.
+    /// The first response without such a value, and a description of its value: a value of another type, `null`, or `missing`.
     pub(super) odd: Option<(usize, String)>,
-    /// The index after the last response that has the field, even if it is null.
+    /// The index after the last response that has the field, even if the field is null.
     pub(super) end: usize,
 }
 
@@ -180,7 +180,7 @@ impl FileColumn {
         }
     }
 
-    /// Returns the name in the file.
+    /// Returns the name of the field or tensor in the file.
     pub(super) fn name(&self) -> &str {
         &self.reading.theirs
     }
@@ -214,7 +214,7 @@ impl FileColumn {
     /// Returns the numbers of a column with one number per response.
     pub(super) fn numbers(self) -> Result<Vec<f64>> {
         let of_id = |id: &GroupId| match id {
-            // The conversion is exact up to 2^53, like any number in a line.
+            // The conversion is exact up to 2^53, as for any number in a line.
             GroupId::Number(number) => *number as f64,
             GroupId::String(digits) => cell::number(digits),
         };
@@ -234,7 +234,7 @@ impl FileColumn {
         }
     }
 
-    /// Adds the value of a response. After a response without a value, only the type of later values matters.
+    /// Adds the value of a response. After a response without a valid value, later values only give an untyped column its type.
     pub(super) fn push(&mut self, response: usize, cell: &Cell) {
         let is_reference = self.keep.nulls && self.keep.kind == TextKind::Reference;
         if is_reference && cell.kind() == JsonType::Null {
@@ -259,7 +259,7 @@ impl FileColumn {
         }
     }
 
-    /// Treats fields that are missing before a response as null, if null is a value.
+    /// Adds nulls for the responses before this one that lack the field, if nulls count as values.
     fn fill(&mut self, response: usize) {
         let is_filled = self.filled >= response || self.odd.is_some();
         if !self.keep.nulls || is_filled {
@@ -278,7 +278,7 @@ impl FileColumn {
         self.filled = response;
     }
 
-    /// Returns whether the values from this response on are still needed. Also notes the first missing value before the response.
+    /// Returns whether values from this response on are still needed. Also records the first missing value before the response.
     fn is_open(&mut self, response: usize) -> bool {
         let is_open = self.odd.is_none() || matches!(self.data, ColumnData::Null);
         if is_open && self.filled < response {
@@ -288,8 +288,8 @@ impl FileColumn {
         is_open
     }
 
-    /// Adds the values of the responses from `start` on. Returns false if the new values have another type: then they must be
-    /// pushed one by one.
+    /// Appends the values of the next responses, the first of which is `start`. Returns false if these values have another type:
+    /// they must then be pushed one by one.
     pub(super) fn append(&mut self, more: FileColumn, start: usize) -> bool {
         if !matches!(more.data, ColumnData::Null) {
             if let (ColumnData::Null, TextKind::Reference) = (&self.data, self.keep.kind) {
@@ -372,7 +372,7 @@ impl FileColumn {
 }
 
 impl Keep {
-    /// Returns the text of a value; the error describes a value without one.
+    /// Returns the text of a value; the error describes a value that has no text.
     fn read<'a>(&self, cell: &'a Cell) -> Result<Cow<'a, str>, String> {
         if let (Cell::Text(text), TextKind::Any) = (cell, self.kind) {
             return Ok(Cow::Borrowed(text));
@@ -383,7 +383,7 @@ impl Keep {
         }
     }
 
-    /// Adds what is kept of a string or a chat: the text, the number of its words or tokens, both or neither.
+    /// Adds a string or a chat: the text, the number of its words or tokens, both or neither, as this `Keep` selects.
     fn text(
         &self,
         cell: &Cell,
@@ -414,7 +414,7 @@ impl Keep {
             && raw.contains('\\')
             && serde_json::from_str::<String>(raw).is_err()
         {
-            // The name is refused, because different names of this kind would become equal.
+            // The name is refused, because different names with half of a surrogate pair would become equal.
             let found = cell.describe();
             return Err(format!("{found}, which contains half of a surrogate pair"));
         }
@@ -436,7 +436,7 @@ impl Keep {
             self.read(cell).map_err(wrong)?
         };
         if self.values {
-            // Texts that repeat are shared, because a prompt occurs once for each of its responses.
+            // A text that repeats the previous text shares its memory, because a prompt occurs once for each of its responses.
             let last = texts.last().filter(|last| ***last == *text).cloned();
             texts.push(last.unwrap_or_else(|| text.into()));
         }

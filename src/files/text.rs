@@ -21,13 +21,13 @@ use super::unfold::{Rows, unfold_of};
 use crate::regular_file;
 use crate::replace::{Replacement, cannot_be_written};
 
-/// The longest allowed line, in bytes: it limits the memory into which a compressed file can be expanded.
+/// The maximum number of bytes in a line. It limits the memory that a line of a compressed file can take.
 pub(super) const LONGEST_LINE: u64 = 1 << 30;
 
-/// If a file begins with more bytes of blank lines, its trainer is not recognised; no trainer writes so many blank lines.
+/// If a file begins with more bytes of blank lines than this, its trainer is not recognised. No trainer writes so many.
 const BLANK: usize = 1 << 20;
 
-/// Bytes that are compressed into one frame of Zstandard.
+/// The number of bytes that are compressed into one frame of Zstandard.
 const FRAME: usize = 4 << 20;
 
 /// Reports how many bytes there are to read, and how many have been read.
@@ -51,7 +51,7 @@ impl<'a> Progress<'a> {
     }
 
     pub(super) fn add(&self, bytes: u64) {
-        /// Bytes between two reports to the caller.
+        /// The number of bytes between two reports to the caller.
         const STEP: u64 = 4 << 20;
         let before = self.done.fetch_add(bytes, Relaxed);
         let (done, total) = (before + bytes, self.total.load(Relaxed));
@@ -118,8 +118,8 @@ impl<'a, I: Iterator<Item = io::Result<Lines<'a>>>> Read for Chained<'a, I> {
     }
 }
 
-/// Opens the lines of a file, or of all files of a folder in turn, each with the function `open`; `progress` gets the number of
-/// bytes read from disk.
+/// Opens a file with the function `open`, or all files of a folder one after the other, and returns their lines; `progress` gets
+/// the number of bytes read from disk.
 pub(super) fn lines<'a>(
     path: &Path,
     progress: &'a Progress,
@@ -138,7 +138,7 @@ pub(super) fn lines<'a>(
     Ok(chained(files.into_iter().map(open)))
 }
 
-/// Opens a file of text.
+/// Opens a text file, which may be compressed.
 pub(super) fn open<'a>(path: &Path, progress: &'a Progress) -> io::Result<Lines<'a>> {
     let file = regular_file::open(path)?;
     let file = Counted { file, progress };
@@ -154,8 +154,8 @@ pub(super) fn open<'a>(path: &Path, progress: &'a Progress) -> io::Result<Lines<
     }
 }
 
-/// Text as lines with one response each: unchanged, unless the first line comes from a trainer that writes several responses per
-/// line, or numbers in its own form.
+/// Returns a text with one response per line. Lines stay unchanged, unless the first line comes from a trainer that writes
+/// several responses per line, or numbers in a form of its own.
 fn unfolded<'a>(text: impl Read + Send + 'a) -> io::Result<Lines<'a>> {
     let mut text = BufReader::with_capacity(1 << 20, text);
     let (mut first, mut start) = (Vec::new(), 0);
@@ -184,7 +184,7 @@ fn unfolded<'a>(text: impl Read + Send + 'a) -> io::Result<Lines<'a>> {
             Ok(0) => return None,
             Ok(_) => match unfold(line.trim_start_matches(BYTE_ORDER_MARK)) {
                 Some(unfolded) => rows = unfolded,
-                // The line is passed on unchanged, because its reader reports the error.
+                // The line is passed on unchanged, because the code that parses it reports the error.
                 None => return Some(Ok(line)),
             },
             Err(error) => return Some(Err(error)),
@@ -207,7 +207,7 @@ impl Read for Counted<'_> {
     }
 }
 
-/// Writes lines to a file, compressed if its name says so.
+/// Writes lines to a file, compressed if the file's name ends in `.gz` or `.zst`.
 pub(super) fn write_lines(
     path: &Path,
     out: &mut Replacement,

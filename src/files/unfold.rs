@@ -1,4 +1,4 @@
-//! Splits lines of trainers that hold several responses, or numbers in another form, into one line per response.
+//! Converts lines of trainers that hold several responses, or numbers in another form, to one line per response.
 
 use hmac_sha256::Hash;
 use serde_json::{Map, Value, json};
@@ -8,10 +8,10 @@ use super::cell::{self, JsonType};
 /// The per-response lines that one line of a trainer expands to.
 pub(super) type Rows = Box<dyn Iterator<Item = String> + Send>;
 
-/// Splits a trainer's line into one line per response; `None` if another trainer wrote the line.
+/// A function that splits a trainer's line into one line per response; it returns `None` for a line of another form.
 pub(super) type Unfold = fn(&str) -> Option<Rows>;
 
-/// Returns the function that splits the lines of a file, chosen by its first line.
+/// Returns the function that splits the lines of a file, chosen by the file's first line.
 pub(super) fn unfold_of(first: &str) -> Option<Unfold> {
     let fields = cell::fields(first).ok()?;
     let of = |name: &str| cell::value_of(&fields, name).map(cell::type_of);
@@ -33,7 +33,7 @@ pub(super) fn unfold_of(first: &str) -> Option<Unfold> {
 }
 
 /// Returns the responses that a sampling script or a data set wrote into one line, as texts or lists of messages. A line with one
-/// completion or one score is a single response, whatever texts are beside it.
+/// completion or one score is a single response, whatever other texts the line has.
 fn responses<'a>(fields: &[(&str, &'a str)]) -> Option<Vec<&'a str>> {
     let raw = |name: &str| cell::value_of(fields, name);
     let is_score = |name| {
@@ -52,8 +52,8 @@ fn responses<'a>(fields: &[(&str, &'a str)]) -> Option<Vec<&'a str>> {
     (are_responses && !found.is_empty()).then_some(found)
 }
 
-/// Splits a line of ROLL, NeMo-RL, a sampling script or a data set: arrays have one value per response, and all responses share
-/// the other values. Rows are made one by one, because the shared values may be long.
+/// Splits a line of ROLL, NeMo-RL, a sampling script or a data set: an array with one value per response is split, and all
+/// responses share the other values. Rows are made one by one, because the shared values may be long.
 fn columns(line: &str) -> Option<Rows> {
     let fields = cell::fields(line).ok()?;
     let of = |name: &str| cell::elements(cell::value_of(&fields, name)?);
@@ -102,8 +102,8 @@ fn length(line: &str) -> Option<Rows> {
     Some(Box::new(std::iter::once(Value::Object(line).to_string())))
 }
 
-/// Adds to a line of Tinker's cookbook, a trajectory with its turns, what the adapter of Tinker gives a recipe: `length`, which counts
-/// the tokens of all turns, and what the environment reported by name: for the trajectory, or else at the last turn that has it.
+/// Adds to a line of Tinker's cookbook (a trajectory) the columns that Tinker's adapter gives a recipe: `length`, the number of
+/// tokens of all turns; and each log or metric of the environment, from the trajectory or else from the last turn that has it.
 fn trajectory(line: &str) -> Option<Rows> {
     let line: Map<String, Value> = serde_json::from_str(line).ok()?;
     let steps = line.get("steps")?.as_array()?.iter();

@@ -24,13 +24,13 @@ const LENGTH: &str = "length";
 /// A line that was verified.
 #[derive(Debug)]
 pub struct Verified {
-    /// The reference's answer; `None` if there is none.
+    /// The answer of the reference; `None` if the reference has no answer.
     pub reference: Option<String>,
-    /// The completion's answer; `None` if there is none.
+    /// The answer of the completion; `None` if the completion has no answer.
     pub answer: Option<String>,
-    /// The result of comparing these answers; `None` if there is no reference.
+    /// The result of comparing these answers; `None` if the reference has no answer.
     pub verdict: Option<Verdict>,
-    /// The completion's tokens, if a tokenizer counted them.
+    /// The number of tokens of the completion, if a tokenizer counted them.
     pub length: Option<usize>,
 }
 
@@ -38,12 +38,12 @@ pub struct Verified {
 struct Names {
     completion: String,
     solution: String,
-    /// The field of a short reference, in addition to a worked solution.
+    /// The field with a short answer, if the line has one in addition to a worked solution.
     answer: Option<&'static str>,
 }
 
 impl Verified {
-    /// Compares the texts of a line's fields, and returns which reference was used.
+    /// Compares the completion in a line's fields with the reference. Also returns how the reference was chosen.
     fn new(
         fields: &[(&str, &str)],
         names: &Names,
@@ -109,14 +109,14 @@ impl Verified {
 }
 
 /// Compares the completion of each line of a file with its solution, in parallel, and calls `told` with each result and its line
-/// number, in order. If there is an `output`, each line is written there with the field `correct`.
+/// number, in order. If there is an `output`, a copy of the file with the field `correct` is written there.
 ///
-/// `asked` has the names of the fields with the completion and the solution, if these are not the usual names. A tokenizer counts
-/// the tokens of completions in lines without a `length`, and writes the counts as `length`. Returns notes on which references
-/// were used.
+/// `asked` has the names of the fields with the completion and the solution, if these fields do not have their usual names. If
+/// there is a tokenizer, it counts the tokens of completions in lines without a `length`, and the copy has the counts as
+/// `length`. Returns notes on which references were used.
 ///
 /// # Errors
-/// The line and the problem in it, a missing field, or the reason why the output cannot be written; no incomplete file is left.
+/// The error names the line and its problem, a missing field, or why the output cannot be written. No incomplete file is left.
 pub fn verify_lines(
     path: &Path,
     asked: [Option<&str>; 2],
@@ -153,8 +153,8 @@ pub fn verify_lines(
     };
     let parse = |fields: &[(&str, &str)]| Verified::new(fields, &names, tokenizer);
     let mut all_choices = Choices::default();
-    // Passes a result on to the caller's `told`, and returns what is written: whether the answer is right (`None` without a
-    // reference), and the length, if it was counted.
+    // Passes a result on to the caller's `told`, and returns the values to write: whether the answer is correct (`None` if the
+    // reference has no answer), and the length if it was counted.
     let mut told = |line, (verified, choices): (Verified, Vec<Choice>)| {
         for choice in choices {
             all_choices.add(choice, format!("line {line}"));
@@ -181,7 +181,7 @@ pub fn verify_lines(
                 let verified = verified.map(|verified| told(line, verified));
                 if let (Some((is_right, length)), Some(_)) = (verified, output) {
                     verdicts.push(is_right);
-                    // Cannot overflow, because a text has far fewer than 2^63 tokens.
+                    // The conversion cannot overflow, because a text has far fewer than 2^63 tokens.
                     lengths.push(length.map(|length| length as i64));
                 }
                 Ok(())
@@ -198,7 +198,7 @@ pub fn verify_lines(
     Ok(all_choices.notes().map(Diagnostic::note).collect())
 }
 
-/// Returns the field of the first of some columns, in lines with the fields `all`; `first` has the types of the first line.
+/// Returns the field `asked` or, if it is `None`, the likeliest of the fields `all` for `columns`, judging by the first line.
 fn field(
     columns: &[&'static str],
     asked: Option<&str>,

@@ -5,7 +5,7 @@ use std::ops::Range;
 
 /// A tokenizer.
 pub trait Tokenize: fmt::Debug + Send + Sync {
-    /// Returns the tokenizer's name in messages.
+    /// Returns the name of the tokenizer for messages.
     fn name(&self) -> String;
 
     /// Returns the number of tokens in a text.
@@ -14,15 +14,15 @@ pub trait Tokenize: fmt::Debug + Send + Sync {
     /// The text cannot be tokenized, for example because there is no token for a part of it.
     fn count(&self, text: &str) -> Result<usize, String>;
 
-    /// Returns the byte range of each token in the text; empty for a token that the tokenizer adds.
+    /// Returns the byte range of each token in the text. The range is empty if the tokenizer added the token.
     ///
     /// # Errors
-    /// As [`Tokenize::count`].
+    /// The errors of [`Tokenize::count`].
     fn spans(&self, text: &str) -> Result<Vec<Range<usize>>, String>;
 }
 
-/// Returns the ranges of a completion's tokens or, without a tokenizer, of its words. `None` if their number is not `length`;
-/// with a tokenizer, it may be one less, because the token that ended the response has no text.
+/// Returns the byte ranges of a completion's tokens or, if there is no tokenizer or it fails, of its words. `None` if their
+/// number is not `length`; a tokenizer may find one token fewer, because the token that ended the response has no text.
 pub fn spans(
     text: &str,
     length: usize,
@@ -45,7 +45,7 @@ pub fn spans(
     Some(by_tokenizer.unwrap_or_else(words)).filter(|spans: &Vec<_>| spans.len() == length)
 }
 
-/// Returns how many tokens a text has, or words without a tokenizer.
+/// Returns the number of tokens in a text or, if there is no tokenizer, the number of words.
 pub(super) fn count(text: &str, tokenizer: Option<&dyn Tokenize>) -> Result<usize, String> {
     if let Some(tokenizer) = tokenizer {
         return tokenizer.count(text);
@@ -56,7 +56,7 @@ pub(super) fn count(text: &str, tokenizer: Option<&dyn Tokenize>) -> Result<usiz
     Ok(starts(text.as_bytes(), true))
 }
 
-/// Returns how many words a JSON string has, counted without decoding it; `None` if it is not ASCII or has `\u` escapes.
+/// Returns the number of words in a JSON string without decoding it; `None` if it is not ASCII or has `\u` escapes.
 pub(super) fn count_in_json(raw: &str) -> Option<usize> {
     let mut rest = raw.get(1..raw.len() - 1).filter(|text| text.is_ascii())?;
     let (mut words, mut after_space) = (0, true);
@@ -82,7 +82,7 @@ fn is_space(byte: u8) -> bool {
     matches!(byte, b' ' | b'\t'..=b'\r')
 }
 
-/// Returns how many words start in an ASCII text: each byte that is not a space and follows a space.
+/// Returns the number of words that start in an ASCII text: at each byte that is not a space and follows a space.
 fn starts(text: &[u8], after_space: bool) -> usize {
     let pairs = text.iter().zip(text.iter().skip(1));
     let starts = pairs.map(|(&one, &next)| usize::from(is_space(one) & !is_space(next)));

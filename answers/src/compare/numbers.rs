@@ -11,8 +11,8 @@ use super::super::value::{Numeral, constant, square, value};
 /// The minimum number of digits of a decimal answer that may be the rounded gold answer.
 const ENOUGH: u32 = 6;
 
-/// The largest exact number that is compared with an inexact number. Beyond it, the error of a root may exceed the distance
-/// between two whole numbers.
+/// The largest exact number that is compared with an inexact number. For a larger number, the error of a root may exceed the
+/// distance between two whole numbers.
 const LARGE: i64 = 10_000_000_000;
 
 /// Returns whether expressions are the same number or the same function.

@@ -67,7 +67,7 @@ impl Parser<'_> {
             return is_closed.then(|| repeating(text, period)).flatten();
         }
         if self.take("\\ldots") {
-            // A single digit must occur three times to count as repeating, several digits twice.
+            // A single digit must occur three times to count as repeating, and several digits twice.
             let repeats = |length: &usize| {
                 let (head, period) = fraction.split_at(fraction.len() - length);
                 let before = head.strip_suffix(period);

@@ -1,4 +1,4 @@
-//! Names in front of a value: `P(X=1) =`, `\lim_{x\to 0} f(x) =`, but not `2\angle A =`, which is an equation for an unknown.
+//! Reads names before a value, such as `P(X=1) =` and `\lim_{x\to 0} f(x) =`; `2\angle A =` begins an equation for an unknown.
 
 use super::super::expr::Expr;
 use super::super::lexeme::{Lexeme, is_letter, is_number};
@@ -12,8 +12,8 @@ const OPERATORS: &str =
 const FUNCTIONS: &str = "Pr Var Cov gcd lcm deg det dim max min sup inf arg sgn";
 
 /// Returns the left side of an equation as a name; `None` if it is an expression. A derivative, a function with its argument and
-/// a word are names, because an expression would not show what they are; so is a side that cannot be read as an expression but
-/// can be a name.
+/// a word are names, because an expression would not show what they are. A side that cannot be read as an expression is also a
+/// name if it has the form of a name.
 pub(super) fn label(head: &[Lexeme], side: Option<&Expr>) -> Option<Expr> {
     let texts: Vec<&str> = head.iter().map(|lexeme| &*lexeme.text).collect();
     let is_label = if side.is_none() {

@@ -17,7 +17,7 @@ fn is_of_digits(part: &Expr) -> bool {
 }
 
 impl Parser<'_> {
-    /// Returns a number with the words and signs after it.
+    /// Returns a value with the units and signs after it.
     pub(super) fn quantity(&mut self) -> Option<Expr> {
         let outer = self.currency.take();
         let mut value = self.sum()?;
@@ -176,7 +176,7 @@ impl Parser<'_> {
         }
     }
 
-    /// Returns whether the letter here is a known unit that is upright, or that stands apart at the end of a value.
+    /// Returns whether the letter here is a known unit that is upright, or that follows a blank and ends a value.
     fn is_unit(&self) -> bool {
         let lexeme = &self.lexemes[self.at];
         let is_upright = lexeme.is_upright && !matches!(&*lexeme.text, "i" | "e");

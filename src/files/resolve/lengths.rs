@@ -1,4 +1,4 @@
-//! The tokens that count: how many each response has, and which columns agree with that number.
+//! Finds the number of tokens of each response, the tokens that count, and the columns that have that number of values.
 
 use super::Resolving;
 use crate::batch::layout::Tokens;
@@ -11,13 +11,13 @@ use crate::tensor_file::FileTensor;
 
 const MASK: &str = "1 for a token that counts, 0 for a token that does not";
 
-/// The tokens of each response; the field that gave their number; and, if they were counted in a text, the unit (words or
-/// tokens).
+/// The tokens of each response; the field from which their number was taken; and the unit (words or tokens), if that field is a
+/// text in which they were counted.
 type Lengths = (Tokens, String, Option<&'static str>);
 
 impl Resolving<'_> {
-    /// Returns the tokens that count, found from the mask or a known token column, from `length` or the words of the completion,
-    /// or from unknown columns, if these agree. A column with other lengths is an error if it is known, and is skipped otherwise.
+    /// Returns the tokens of each response, found from the mask or a known token column, or else from `length`, completions, or
+    /// unknown arrays that agree. A column with other lengths is an error if it is known, and is skipped otherwise.
     pub(super) fn tokens(&mut self) -> Result<Option<Tokens>> {
         let arrays = std::mem::take(&mut self.arrays);
         let mask = arrays
@@ -31,7 +31,7 @@ impl Resolving<'_> {
                 let counted = self.counted_lengths();
                 counted.or_else(|| self.lengths_of_unknown(&arrays))
             }
-            // In padded files, unknown tensors come first, because their width is T.
+            // In padded files, unknown tensors are tried before `length`, because their width is T.
             _ => {
                 let unknown = self.lengths_of_unknown(&arrays);
                 unknown.or_else(|| self.counted_lengths())
@@ -57,7 +57,7 @@ impl Resolving<'_> {
         Ok(Some(tokens))
     }
 
-    /// Returns the reason why a column does not have a value for each token; an error if the column is known.
+    /// Returns the reason why a column does not have one value per token. For a known column, the reason is an error.
     fn misfit(&self, lengths: Option<&Lengths>, column: &FileColumn) -> Result<Option<String>> {
         let Some((tokens, from, counted)) = lengths else {
             let why = "nothing says how many tokens a response has (`mask`, `length`)";
@@ -86,16 +86,16 @@ impl Resolving<'_> {
         }))
     }
 
-    /// Returns the lengths that a column has: each of its values belongs to a token that counts.
+    /// Returns the lengths of a column's arrays. Each value belongs to a token that counts, because there is no mask.
     fn lengths_of(&self, column: &FileColumn) -> Lengths {
         let lengths = (0..self.responses).map(|response| column.length(response));
         (Tokens::full(lengths), column.name().to_string(), None)
     }
 
-    /// Returns the lengths from `length` or from the words of completions.
+    /// Returns the lengths from the column `length`, or else the number of words or tokens in the completions.
     fn counted_lengths(&mut self) -> Option<Lengths> {
         if let Some(column) = self.find("length") {
-            // Other data are skipped here, because the builder of the batch reads tensors and refuses all other data.
+            // Other data are not used here, because the batch builder reads a tensor of lengths and refuses anything else.
             let ColumnData::Numbers(lengths) = &column.data else {
                 return None;
             };
@@ -125,9 +125,9 @@ impl Resolving<'_> {
         Some((tokens, from, Some(what)))
     }
 
-    /// Returns the lengths of unknown arrays, if they agree. An array that is empty for some response (a list of errors, for
-    /// example) does not prove that the response has no tokens, and is not used; nor is an older advantage, which may belong to
-    /// another batch.
+    /// Returns the lengths of the unknown arrays if these agree. A column with an empty array (for example, a list of errors) is
+    /// not used, because an empty array does not prove that the response has no tokens. In padded files, an old advantage is not
+    /// used either, because it may belong to another batch.
     fn lengths_of_unknown(&mut self, arrays: &[FileColumn]) -> Option<Lengths> {
         let (responses, are_lines) = (self.responses, self.place.has_lines());
         let full = arrays.iter().filter(|column| {
@@ -170,7 +170,7 @@ impl Resolving<'_> {
     }
 }
 
-/// Help that names the tensor which may be the mask, in a file where no tensor has a known name for a mask.
+/// Returns a hint that names the tensor which may be the mask, for a file in which no tensor has a known name of a mask.
 fn mask_hint(mask: Option<&FileTensor>, width: usize) -> String {
     match mask.map(|tensor| (tensor.shape.get(1), &tensor.name)) {
         Some((Some(&found), name)) if found == width => {

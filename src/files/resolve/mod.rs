@@ -24,7 +24,7 @@ use crate::diagnostic::{Diagnostic, Diagnostics};
 use crate::number_text::{counted, exact};
 use crate::tensor_file::FileTensor;
 
-/// The maximum number of unknown fields that get a note of their own; a file can have a new unknown field in each line.
+/// The maximum number of unknown fields that get a note of their own, because each line of a file can have a new unknown field.
 const SHOWN: usize = 5;
 
 /// The fields that are taken for the training step, or for a part of it, by their names alone.
@@ -41,9 +41,9 @@ pub struct Rollouts {
     /// The unit of the batch's tokens: `token`, or `word` if lengths count the words of completions.
     pub unit: &'static str,
     pub(super) place: Arc<Place>,
-    /// If responses were omitted: the layout of all responses, and the indices of the responses in the batch.
+    /// If responses were omitted: the layout of all responses, and the index in the file of each response of the batch.
     pub(super) whole: Option<(Arc<Layout>, Vec<usize>)>,
-    /// Whether there are tensors [B, T].
+    /// Whether the file has tensors [B, T].
     pub(super) is_padded: bool,
     pub(super) is_f64: bool,
 }
@@ -66,11 +66,11 @@ struct Resolving<'a> {
     counted: Option<FileColumn>,
     /// The field whose words would have been counted as lengths, and the reason why they are not counted.
     no_length: Option<(String, String)>,
-    /// The first tensor whose name may mean a mask.
+    /// The first tensor whose name suggests that it is a mask.
     mask_like: Option<FileTensor>,
     /// The unit of lengths: `token`, or `word`.
     unit: &'static str,
-    /// Whether there are tensors [B, T].
+    /// Whether the file has tensors [B, T].
     is_padded: bool,
     /// The responses that have no reward.
     unscored: BTreeSet<usize>,
@@ -136,7 +136,7 @@ pub(super) fn rollouts(table: Table, options: &ReadOptions) -> Result<Rollouts, 
     Ok(rollouts)
 }
 
-/// Returns the tensor of a column, if its name may mean a mask.
+/// Returns the tensor of a column, if the tensor's name suggests that it is a mask.
 fn mask_like(column: &FileColumn) -> Option<&FileTensor> {
     match &column.data {
         ColumnData::Tensor(tensor) if tensor.name.contains("mask") => Some(tensor),
@@ -144,7 +144,7 @@ fn mask_like(column: &FileColumn) -> Option<&FileTensor> {
     }
 }
 
-/// Returns the values that a column should hold, for messages. `rows` is the number of responses if the column is a tensor.
+/// Describes the values that a column should hold, for messages. `rows` is the number of responses if the column is a tensor.
 fn expected(reading: &Reading, rows: Option<usize>) -> String {
     let text = match (reading.role, reading.ours.as_str(), rows) {
         (Role::Mask | Role::Token, _, Some(rows)) => {
@@ -168,7 +168,7 @@ fn expected(reading: &Reading, rows: Option<usize>) -> String {
 }
 
 impl Resolving<'_> {
-    /// Returns the columns under the names of the schema: a column for each name.
+    /// Returns a column for each name under which the schema reads a field.
     fn readings(&mut self, columns: Vec<FileColumn>) -> Result<Vec<FileColumn>> {
         let names = self.schema.clone();
         let are_tensors = names.kind != FileKind::Lines;
@@ -229,7 +229,7 @@ impl Resolving<'_> {
         self.notes.push(format!("`{field}` is left out: {why}"));
     }
 
-    /// Sorts a column into texts, numbers and arrays; any other column is skipped, or is an error.
+    /// Adds a column to the texts, numbers or arrays. Any other column is an error if it is needed, and is skipped otherwise.
     fn sort(&mut self, mut column: FileColumn) -> Result<()> {
         let role = column.reading.role;
         if column.is_text() && matches!(role, Role::Any | Role::Completion) {
@@ -259,8 +259,8 @@ impl Resolving<'_> {
         Ok(())
     }
 
-    /// Returns the level of a column that has a number, or an array of numbers, for every response. Any other column is skipped,
-    /// or is an error.
+    /// Returns the level of a column that has a number, or an array of numbers, for every response. Any other column is an error
+    /// if it is needed, and is skipped otherwise.
     fn level(&mut self, column: &FileColumn) -> Result<Option<Level>> {
         let (reading, rows) = (&column.reading, self.responses);
         let role = reading.role;
@@ -270,7 +270,7 @@ impl Resolving<'_> {
             ColumnData::Lists(_) => (false, true),
             ColumnData::Tensor(tensor) if tensor.is_number() => match tensor.shape[..] {
                 [n] => (n == rows, false),
-                // [B, 1] is accepted for a known column.
+                // The shape [B, 1] is accepted for a known response column.
                 [n, width] => (n == rows && width == 1 && role == Role::Response, n == rows),
                 // A step may be a single number for the whole batch.
                 [] => (role == Role::Step, false),
@@ -284,7 +284,7 @@ impl Resolving<'_> {
         );
         let names = &self.schema;
         let is_reference = names.references == Some(reading.ours.as_str());
-        // The column is not needed if `--map` has replaced it.
+        // A field that is also read under another name need not be valid under its own name.
         let is_free = !reading.asked && names.is_read_twice(&reading.theirs);
         let (level, is_needed) = match role {
             Role::Group => (response, true),
@@ -299,7 +299,7 @@ impl Resolving<'_> {
             Role::Step => (None, false),
             Role::Completion => (None, reading.asked || names.references.is_some()),
         };
-        // If the type of the first value is of no use, the first value is reported, and not a later value of another type.
+        // If the first value's type cannot form the column, the first value is reported, not a later value of another type.
         let is_usable = level.is_some() || column.keep.kind != TextKind::Any;
         let (at, found) = match &column.odd {
             Some((at, found)) if is_usable || *at == 0 => (*at, found.clone()),
@@ -319,7 +319,7 @@ impl Resolving<'_> {
             (Role::Completion, _) if column.keep.counts => {
                 self.no_length = Some((reading.theirs.clone(), why));
             }
-            // There is no note, because a string or an object is not meant to be a column.
+            // No note is added, because a string or an object is not meant to be a column.
             (Role::Any, ColumnData::Null | ColumnData::Other | ColumnData::Texts(..))
             | (Role::Completion, ColumnData::Null) => {}
             _ => self.left_out(&reading.theirs, &why),
@@ -327,8 +327,8 @@ impl Resolving<'_> {
         Ok(None)
     }
 
-    /// Sets rewards that are NaN or null to 0, and notes their responses. Such a reward is an error if the options do not allow
-    /// it, or if no response would be left.
+    /// Sets rewards that are NaN or null to 0, and records their responses as unscored. Such a reward is an error if the options
+    /// do not allow it, or if they omit unscored responses and no response would remain.
     fn score(&mut self, reading: &Reading, values: &mut [f64]) -> Result<()> {
         let all = values.len();
         let nothing: Vec<usize> = (0..all).filter(|&at| values[at].is_nan()).collect();
@@ -347,8 +347,8 @@ impl Resolving<'_> {
         Ok(())
     }
 
-    /// Adds a note on responses without a reward. If the options ask for that, omits these responses from the batch, and returns
-    /// the layout of all responses and the indices of the responses that stay.
+    /// Adds a note on responses without a reward. If the options say so, removes these responses from the batch, and returns the
+    /// layout of all responses and the indices of the remaining responses.
     fn without_unscored(&mut self, batch: &mut Batch) -> Option<(Arc<Layout>, Vec<usize>)> {
         let is_left_out = self.options.unscored == Unscored::LeaveOut;
         let what = if is_left_out {
@@ -413,7 +413,7 @@ impl Resolving<'_> {
         let Some(group) = all.find(|column| column.reading.role == Role::Group) else {
             unreachable!("a file without groups has been refused by its names");
         };
-        // Reports a value that cannot be an id as an error.
+        // Only the error is needed here: `level` refuses a value that cannot be the name of a group.
         self.level(group)?;
         Ok(match &mut group.data {
             ColumnData::Ids(ids) => std::mem::take(ids),
@@ -485,8 +485,8 @@ impl Resolving<'_> {
         Ok((groups.into_iter().enumerate().map(split).collect(), step))
     }
 
-    /// Returns the numbers that split groups. A number that is taken for a step by its name alone splits no groups if each
-    /// response would become a group of its own, because it may be the number of the sample.
+    /// Returns the columns whose values split groups. A column that is taken for a step by its name alone is not used if each
+    /// response would become a group of its own, because the column may number the samples.
     fn splitting<'a>(
         &mut self,
         parts: Vec<(&'a str, Vec<f64>)>,
@@ -517,8 +517,8 @@ impl Resolving<'_> {
         kept
     }
 
-    /// Returns the sum of the rewards of several reward functions, without the functions that have no reward for a response; NaN
-    /// if no function has a reward.
+    /// Returns the sum of the rewards that several reward functions give a response. The sum skips functions without a reward for
+    /// the response, and is NaN if no function has one. Returns `None` if the reward is no such sum.
     fn sum_of_rewards(&self) -> Option<Vec<f64>> {
         let mut sums: Option<Vec<f64>> = None;
         for name in &self.schema.rewards {
@@ -535,7 +535,7 @@ impl Resolving<'_> {
         sums
     }
 
-    /// Returns whether computations with token columns use f64; without token columns, whether columns of responses are f64.
+    /// Returns whether computations with token columns use f64; if there are no token columns, whether a response column is f64.
     fn is_f64(&self) -> bool {
         let is_wide = |column: &FileColumn| match &column.data {
             ColumnData::Tensor(tensor) => tensor.dtype == safetensors::Dtype::F64,
@@ -568,7 +568,7 @@ impl Resolving<'_> {
         builder
     }
 
-    /// Adds the columns of numbers. Also returns the arrays among them, whose values are checked in the batch.
+    /// Adds the columns of numbers to the builder. Also returns the readings of token columns, whose values are checked later.
     fn add_columns(&mut self, mut builder: BatchBuilder) -> Result<(BatchBuilder, Vec<Reading>)> {
         if let Some(mut rewards) = self.sum_of_rewards() {
             let reading = Reading::new("reward", "reward", false);

@@ -38,7 +38,7 @@ impl Rollouts {
     ) -> Result<Vec<String>> {
         let (ours, theirs) = (reading.ours.as_str(), reading.theirs.as_str());
         let column = (values, numbers);
-        // Half precision may round a log-prob near 0 up by this much.
+        // A log-prob near 0 that was computed in half precision may be too large by this much.
         let most = if ours.ends_with("logp") {
             1e-3
         } else {
@@ -64,7 +64,7 @@ impl Rollouts {
         let is_positive = |x: f64| x > most && x.is_finite();
         let positive = beyond.and_then(|_| self.odd_values(column, true, is_positive));
         let lost = match ours {
-            // Padding may contain NaN where the mask is 0.
+            // NaN and infinities are ignored, because padding may contain them.
             "token_reward" => self.odd_values(column, false, |x| x != 0.0 && x.is_finite()),
             _ => None,
         };
@@ -88,8 +88,8 @@ impl Rollouts {
         Ok(notes.collect())
     }
 
-    /// Returns the first invalid value of a column where the mask is 1, or where it is 0, as its response, token and value; and
-    /// the number of invalid values.
+    /// Returns the response, the token and the value of the first invalid value of a column, and the number of invalid values. If
+    /// `counts` is true, only tokens whose mask is 1 are examined, otherwise only those whose mask is 0.
     fn odd_values<T: Precision>(
         &self,
         (values, numbers): (&TokenValues, &[T]),
