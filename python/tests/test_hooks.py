@@ -147,11 +147,24 @@ def test_what_a_trainer_cannot_follow_is_refused(recipe, text, call, words):
         call()
 
 
-def test_parameters_that_are_no_json_are_told(recipe, monkeypatch):
+@pytest.mark.parametrize(
+    ("name", "value", "words"),
+    [("ADVLAB_PARAMS", "{k: 4}", "it takes JSON"), ("ADVLAB_KEEP_BATCHES", "-1", "it takes the number of batches")],
+)
+def test_wrong_variables_are_told(recipe, monkeypatch, name, value, words):
     recipe(MEAN)
-    monkeypatch.setenv("ADVLAB_PARAMS", "{k: 4}")
-    with pytest.raises(ValueError, match="ADVLAB_PARAMS is {k: 4}: it takes JSON"):
+    monkeypatch.setenv(name, value)
+    with pytest.raises(ValueError, match=f"{name} is {value}: {words}"):
         slimes()
+
+
+def test_as_many_batches_stay_in_the_folder_as_the_variable_says(recipe, monkeypatch, tmp_path):
+    recipe(MEAN)
+    monkeypatch.setenv("ADVLAB_FOLDER", str(tmp_path / "kept"))
+    monkeypatch.setenv("ADVLAB_KEEP_BATCHES", "2")
+    for _ in range(4):
+        slimes()
+    assert len([*(tmp_path / "kept/batches").glob("*.safetensors")]) == 2
 
 
 @pytest.mark.parametrize("by_token", [False, True])

@@ -45,6 +45,7 @@ class Trainer:
     options: Mapping[str, str] = field(default_factory=dict)  # The setting of the trainer that gives a column.
     columns: Mapping[str, str] = field(default_factory=dict)
     """The column for each of the trainer's tensors, by the tensor's name, if the two names differ."""
+    other: str = ""  # How any other column is got; `{}` stands for its name.
     turns: str = "each turn is a row"  # The meaning of rows for a recipe that names `trajectory`.
     rows_follow: bool = True  # Whether a saved edit may begin or stop taking turns.
     one_per: tuple[str, str] | None = None
@@ -53,8 +54,9 @@ class Trainer:
 
     def explain(self, error: RecipeError) -> RecipeError:
         """Returns the error and, if a column is missing, adds the option to set."""
-        option = {**_left_out, "advantage": ONLY_A_LOSS, **self.options}.get(error.missing_column or "")
-        if option is None:
+        name = error.missing_column or ""
+        option = {**_left_out, "advantage": ONLY_A_LOSS, **self.options}.get(name, name and self.other.format(name))
+        if not option:
             return error
         place = error.message, error.path, error.line, error.column
         return RecipeError(f"{error}\nIn {self.name}: {option}", *place, option, error.missing_column)
@@ -80,8 +82,8 @@ class Trainer:
         return _live[key]
 
     def open_from_environment(self, mean: str, no_weights: str | None = None, **theirs: Any) -> LiveRecipe:
-        """Opens the live recipe that ADVLAB_RECIPE and ADVLAB_PARAMS (JSON) name, with the folder ADVLAB_FOLDER; `theirs` is as
-        in `open`, `mean` and `no_weights` are as in `refusals`."""
+        """Opens the live recipe that ADVLAB_RECIPE and ADVLAB_PARAMS (JSON) name, with the folder ADVLAB_FOLDER, which has the last
+        ADVLAB_KEEP_BATCHES batches; `theirs` is as in `open`, `mean` and `no_weights` are as in `refusals`."""
         recipe = os.environ.get("ADVLAB_RECIPE")
         if not recipe:
             told = f"{self.name} takes no settings of advlab's"
@@ -91,8 +93,11 @@ class Trainer:
             params = dict(json.loads(text))
         except (TypeError, ValueError):
             raise ValueError(f'the variable ADVLAB_PARAMS is {text}: it takes JSON, as {{"k": 4}}') from None
-        kept = {"folder": os.environ.get("ADVLAB_FOLDER") or None, "_refuses": refusals(mean, no_weights)}
-        return self.open(recipe, params, theirs, **kept)
+        batches = os.environ.get("ADVLAB_KEEP_BATCHES") or "3"
+        if not batches.isdecimal():
+            raise ValueError(f"the variable ADVLAB_KEEP_BATCHES is {batches}: it takes the number of batches to keep, as 3")
+        kept = {"folder": os.environ.get("ADVLAB_FOLDER") or None, "keep_batches": int(batches)}
+        return self.open(recipe, params, theirs, **kept, _refuses=refusals(mean, no_weights))
 
     def advantage(
         self,

@@ -548,6 +548,8 @@ def test_tensors_of_verls_batch_are_columns(script):
     mask = found.batch["response_mask"]
     out, _ = advantages(found, "advlab", advlab={"recipe": str(path)})
     assert torch.allclose(out, expected * mask)
+    with pytest.raises(advlab.RecipeError, match=r"In verl: .*`\+algorithm.advlab.columns=\[state\]` makes it a column"):
+        advantages(batch(), "advlab", advlab={"recipe": str(script("fn advantage(batch, p) { batch.state }", "other.rhai"))})
     remax = batch(reward_baselines=rows / 2)
     theirs, _ = advantages(batch(reward_baselines=rows / 2), "remax")
     assert torch.allclose(advantages(remax, "advlab/remax")[0], theirs * mask)

@@ -32,6 +32,7 @@ VERL = Trainer(
         "sum_pi_squared": "`+actor_rollout_ref.actor.calculate_sum_pi_squared=True`, with `trainer.use_v1=False`",
     },
     COLUMNS,
+    "if `{0}` is a field of verl's batch, or of an agent loop's `extra_fields`, `+algorithm.advlab.columns=[{0}]` makes it a column",
 )
 
 NO_COLUMNS = {"token_level_rewards", "rm_scores", "response_mask", "advantages", "returns"}
