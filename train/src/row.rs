@@ -32,7 +32,7 @@ pub struct Row {
     /// The number of groups in the batch; only in a trainer's run.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub groups: Option<usize>,
-    /// The mean of the rewards that the verifier or the trainer gave.
+    /// The mean of the rewards that the verifier or the trainer gave, one for each trajectory.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reward_mean: Option<f64>,
     /// The standard deviation (ddof 1) of the rewards that the verifier or the trainer gave.

@@ -1,6 +1,7 @@
 //! Records the steps that a recipe does in another trainer, in the folder layout of advlab's runs, so that `repl`, `view` and
 //! `replay` can open the folder.
 
+use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -177,8 +178,15 @@ impl TrainerRun {
 
 /// Returns the row of a trainer's step, with the numbers that the batch and the recipe's outcome give.
 pub(super) fn row(step: u64, recipe: &Recipe, batch: &Batch, outcome: &Outcome) -> Row {
-    let reward = batch.response_column("reward");
-    let reward = reward.map(|values| Statistics::of(values.iter().copied()));
+    let reward = batch.response_column("reward").map(|values| {
+        let Some(trajectories) = batch.response_column("trajectory") else {
+            return Statistics::of(values.iter().copied());
+        };
+        // If rows are turns, each trajectory counts once, with the reward of its last turn.
+        let keys = trajectories.iter().map(|trajectory| trajectory.to_bits());
+        let last: BTreeMap<u64, f64> = keys.zip(values.iter().copied()).collect();
+        Statistics::of(last.into_values())
+    });
     let summary = Summary::of(outcome);
     let crc = match outcome.advantage.buffer() {
         FloatBuffer::F32(values) => crc32c::crc32c(values.as_bytes()),
@@ -221,6 +229,24 @@ mod tests {
             std::fs::write(folder.join(name), well).unwrap();
         }
         TrainerRun::open(&folder, &live, &[], 2).unwrap();
+    }
+
+    #[test]
+    fn the_reward_of_a_row_is_a_mean_over_trajectories() {
+        let recipe = Host::new().load("grpo").unwrap();
+        let batch = Batch::builder().groups([0, 0, 0, 0]);
+        let batch = batch.response("reward", vec![1.0, 1.0, 1.0, 0.0]);
+        let turns = batch
+            .clone()
+            .response("trajectory", vec![7.0, 7.0, 7.0, 8.0]);
+        for (batch, mean) in [(batch, 0.75), (turns, 0.5)] {
+            let batch = batch.build().unwrap();
+            let outcome = recipe.advantage(&batch, &mut recipe.init().unwrap());
+            assert_eq!(
+                row(0, &recipe, &batch, &outcome.unwrap()).reward_mean,
+                Some(mean)
+            );
+        }
     }
 
     #[test]
