@@ -83,7 +83,7 @@ def train_killed(program, config, run):
 def logp_of(example, folder, prompts, responses):
     """The log-probs that advlab computes for responses, one response to each prompt."""
     work = {"threads": 1, "prompts": prompts, "group_size": 1, "max_tokens": 1, "stops": [], "responses": responses,
-            "tokens_per_forward": 4096}
+            "tokens_per_forward": 4096, "device": "cpu"}
     Path(folder, "work.json").write_text(json.dumps(work))
     answer = subprocess.run([example, folder], input="score\n", capture_output=True, text=True, check=True)
     return torch.tensor(json.loads(answer.stdout)["logp"])

@@ -281,11 +281,15 @@ impl Server<'_> {
 
     /// Answers the waiting requests for which `is_it` holds with an error.
     fn refuse(&mut self, code: ErrorCode, is_it: impl Fn(&Request) -> bool) {
+        let why = match code {
+            ErrorCode::ContentModified => "the text has changed",
+            _ => "the request was cancelled",
+        };
         let waiting = std::mem::take(&mut self.waiting);
         let (refused, waiting) = waiting.into_iter().partition(|request| is_it(request));
         self.waiting = waiting;
         for request in refused {
-            self.respond(request.id, Err((code, "the text has changed".to_string())));
+            self.respond(request.id, Err((code, why.to_string())));
         }
     }
 
