@@ -131,7 +131,7 @@ impl Tokens {
         self.width = self.width.max(length);
     }
 
-    /// The rows of some responses.
+    /// Returns the rows of some responses.
     pub(super) fn select(&self, responses: &[usize]) -> Self {
         let mut tokens = Tokens::new(responses.len());
         for &response in responses {

@@ -113,12 +113,12 @@ pub struct Problem {
 }
 
 impl Diagnostic {
-    /// An error without a location.
+    /// Makes an error without a location.
     pub fn error(message: impl Into<String>) -> Self {
         Diagnostic::new(Severity::Error, message.into())
     }
 
-    /// The error if a command needs a part of advlab that this build lacks, such as `parquet`.
+    /// Makes the error for a command that needs a part of advlab that this build lacks, such as `parquet`.
     pub fn not_built(part: &str) -> Self {
         let help = format!(
             "`cargo build --release --features full` builds it with {part}, and \
@@ -127,12 +127,12 @@ impl Diagnostic {
         Diagnostic::error(format!("this advlab was built without {part}")).with_help(help)
     }
 
-    /// A warning without a location.
+    /// Makes a warning without a location.
     pub fn warning(message: impl Into<String>) -> Self {
         Diagnostic::new(Severity::Warning, message.into())
     }
 
-    /// A note without a location.
+    /// Makes a note without a location.
     pub fn note(message: impl Into<String>) -> Self {
         Diagnostic::new(Severity::Note, message.into())
     }
@@ -225,7 +225,7 @@ impl Diagnostic {
         self.set(|own| own.kind = kind)
     }
 
-    /// The name of the column that the batch does not have, if that is the problem.
+    /// Returns the name of the column that the batch does not have, if that is the problem.
     pub fn missing_column(&self) -> Option<&str> {
         match &self.kind {
             ProblemKind::MissingColumn(name) => Some(name),
@@ -233,7 +233,7 @@ impl Diagnostic {
         }
     }
 
-    /// The name of the parameter that the recipe does not declare, if that is the problem.
+    /// Returns the name of the parameter that the recipe does not declare, if that is the problem.
     pub fn missing_parameter(&self) -> Option<&str> {
         match &self.kind {
             ProblemKind::MissingParameter(name) => Some(name),
@@ -257,7 +257,7 @@ impl Diagnostic {
         (!parts.is_empty()).then(|| parts.join(", "))
     }
 
-    /// The message, followed by what was found and what was expected.
+    /// Returns the message, followed by what was found and what was expected.
     pub fn sentence(&self) -> String {
         let found = self.found.iter().map(|found| format!("found {found}"));
         let expected = self.expected.iter().map(|e| format!("expected {e}"));
@@ -308,7 +308,7 @@ impl Diagnostics {
         (!diagnostics.is_empty()).then_some(Diagnostics(diagnostics))
     }
 
-    /// The first problem, which may be the cause of the others.
+    /// Returns the first problem, which may be the cause of the others.
     pub fn first_mut(&mut self) -> &mut Diagnostic {
         &mut self.0[0]
     }

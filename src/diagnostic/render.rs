@@ -9,7 +9,7 @@ const QUOTED: usize = 120;
 const BEFORE: usize = 40;
 
 impl Diagnostic {
-    /// The problem in lines of at most the paint's width.
+    /// Returns the diagnostic as text, wrapped to the width of `paint`.
     pub fn render_within(&self, paint: Paint) -> String {
         let (word, color) = match self.severity {
             Severity::Error => ("Error:", "31"),
@@ -33,13 +33,13 @@ impl Diagnostic {
 }
 
 impl Diagnostics {
-    /// All problems, one after the other, each sentence on one line.
+    /// Returns all problems, one after the other, with each sentence on one line.
     pub fn render(&self, color: bool) -> String {
         let width = usize::MAX;
         self.render_within(Paint { color, width })
     }
 
-    /// All problems, one after the other, in lines of at most the paint's width.
+    /// Returns all problems, one after the other, wrapped to the width of `paint`.
     pub fn render_within(&self, paint: Paint) -> String {
         let problems = self.iter();
         problems
@@ -56,7 +56,7 @@ fn fitted(text: &str, width: usize, margin: &str) -> String {
     lines.collect::<Vec<_>>().join("\n")
 }
 
-/// The span's place and its line, with carets under the span. A line that is too long ends at the width; if the span is
+/// Returns the span's place and its line, with carets under the span. A line that is too long ends at the width; if the span is
 /// beyond the width, the line begins shortly before the span.
 fn quoted(span: &Span, color: &str, paint: Paint) -> String {
     let number = span.line.to_string();

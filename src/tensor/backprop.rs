@@ -127,7 +127,7 @@ impl Gradient {
         Ok(())
     }
 
-    /// The sum of all parts, at the node's level.
+    /// Returns the sum of all parts, at the node's level.
     fn total(mut self, node: &Tensor) -> Result<Tensor, TensorError> {
         if let (Some(frame), false) = (node.frame(), self.parts.is_empty()) {
             let parts = std::mem::take(&mut self.parts).into_iter().collect();

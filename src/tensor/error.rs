@@ -99,7 +99,7 @@ impl TensorError {
         TensorError::level(op, message)
     }
 
-    /// The error for tensors of different batches, or of the batches of different groups.
+    /// Makes the error for tensors of different batches, or of the batches of different groups.
     pub(crate) fn different_batches(op: &'static str, left: Level, right: Level) -> Self {
         let message = format!(
             "a {left} tensor and a {right} tensor of different batches cannot be combined: a value belongs to one batch, or to the batch of one group; `batch.map_groups(|g| ...)` joins the results of groups"

@@ -83,7 +83,7 @@ impl Floats<'_> {
 trait Lane: Precision {
     fn buffers(scratch: &mut Scratch) -> &mut Vec<Vec<Self>>;
     fn floats(values: Slice<'_, Self>) -> Floats<'_>;
-    /// Returns the values, which must have this precision.
+    /// Returns the values. Panics unless their precision is `Self`.
     fn slice_of<'a, 't>(floats: &'a Floats<'t>) -> &'a Slice<'t, Self>;
     fn into_slice(floats: Floats<'_>) -> Slice<'_, Self>;
 }

@@ -40,8 +40,8 @@ pub struct Comparison {
 }
 
 impl Comparison {
-    /// Compares designs with the first design by pass@1 after the last step for which all runs have it, or by the mean reward if
-    /// no run has pass@1. The failed runs are listed in the result.
+    /// Compares each design with the first one. The score is pass@1 after the last step at which every run has it, or the mean
+    /// reward if no run has pass@1. The result lists the failed runs.
     pub fn of(designs: Vec<Compared>, failed: &[FailedRun]) -> Comparison {
         let runs = || designs.iter().flat_map(|design| &design.runs);
         let has = |name: &str| runs().any(|run| run.curves.contains_key(name));

@@ -60,8 +60,8 @@ impl TransformerOptions {
             let sums = torch::cumsum(&probabilities, Kind::Double)?;
             let total = sums.f_narrow(1, sums.size()[1] - 1, 1)?;
             let uniforms = Tensor::f_from_slice(uniforms)?.f_to_device(logits.device())?;
-            // The level is below the total even after rounding, because the uniform numbers are multiples of 2^-53. So some
-            // running sum exceeds the level, and the first such sum belongs to a token with a positive probability.
+            // The level is below the total even after rounding, because a uniform number is at most 1 - 2^-53. So some running
+            // sum exceeds the level, and the first such sum belongs to a token with a positive probability.
             let level = uniforms.f_unsqueeze(1)?.f_mul(&total)?;
             level
                 .f_searchsorted(&sums, false, true, "right", None::<Tensor>)?
