@@ -100,11 +100,14 @@ fn a_run_is_profiled_with_its_own_recipe_or_with_another() {
 #[test]
 fn a_built_in_is_timed_by_its_kernels_too() {
     let lab = Lab::new();
+    lab.run("apply grpo rollouts.jsonl -o with.jsonl");
     for recipe in ["ppo_clip", "pacs"] {
-        let native = &json(&lab, recipe)["native"]["seconds"];
+        let native = &json(&lab, &format!("{recipe} with.jsonl"))["native"]["seconds"];
         assert_eq!(array(native).len(), 2, "{recipe}");
         // The table is of the script.
-        let table = lab.run(&format!("profile {recipe} --runs 1")).out;
+        let table = lab
+            .run(&format!("profile {recipe} with.jsonl --runs 1"))
+            .out;
         assert!(
             table.contains(", 1 run\n") && !table.contains("native"),
             "{table}"
@@ -113,5 +116,5 @@ fn a_built_in_is_timed_by_its_kernels_too() {
     lab.run("new mine.rhai --from pacs");
     let text = format!("{}// edited\n", lab.read("mine.rhai"));
     lab.write("mine.rhai", &text);
-    assert!(json(&lab, "mine.rhai")["native"].is_null());
+    assert!(json(&lab, "mine.rhai with.jsonl")["native"].is_null());
 }
