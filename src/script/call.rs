@@ -46,7 +46,7 @@ pub(crate) struct Effects {
 pub(super) type Metric = ((Option<Hook>, String), Vec<Tensor>);
 
 impl CallContext {
-    /// Makes a context for a call at a step. `update` is as in `Host::call_under`.
+    /// Makes a context for a call at a step. `update` is as in `Host::call_for`.
     pub(super) fn new(context: Context, seed: u64, step: u64, update: Option<u64>) -> Arc<Self> {
         context.guard.forget_failure();
         Arc::new(CallContext {

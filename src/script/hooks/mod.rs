@@ -5,7 +5,6 @@ mod run;
 
 use std::sync::Arc;
 
-use request::Request;
 use rhai::{Dynamic, Engine, FuncArgs};
 use run::invoke;
 
@@ -73,15 +72,8 @@ impl Recipe {
     /// invalid if it is not a tensor, is not at response or token level, has values that are not finite, or is finer than the
     /// caller takes ([`Batch::with_one_advantage_per`]). A weight must be at response level and must not be negative.
     pub fn advantage(&self, batch: &Batch, state: &mut State) -> Result<Outcome, Diagnostics> {
-        let request = Request {
-            recipe: self,
-            hook: Hook::Advantage,
-            batch,
-            advantage: None,
-            guard: self.host.guard(),
-        };
         let mut after = state.clone();
-        let outcome = request.answer(&mut after)?;
+        let outcome = self.answer(Hook::Advantage, batch, None, &mut after)?;
         let is_fit = batch.check_level(&outcome.advantage);
         is_fit.map_err(|error| self.at_hook(Hook::Advantage, error))?;
         *state = after;
@@ -104,14 +96,7 @@ impl Recipe {
             let error = Diagnostic::error("the advantage belongs to another batch");
             return Err(self.at_hook(Hook::Loss, error));
         }
-        let request = Request {
-            recipe: self,
-            hook: Hook::Loss,
-            batch,
-            advantage,
-            guard: self.host.guard(),
-        };
-        let outcome = request.answer(state)?;
+        let outcome = self.answer(Hook::Loss, batch, advantage, state)?;
         Ok(Loss {
             value: outcome.loss.unwrap_or_default(),
             gradient: outcome.advantage,
