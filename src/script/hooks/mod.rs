@@ -14,7 +14,7 @@ use super::hook::Hook;
 use super::outcome::{Loss, Outcome};
 use super::recipe::Recipe;
 use super::state::State;
-use crate::batch::{Batch, Computed, Level};
+use crate::batch::{Batch, Computed};
 use crate::deep_stack;
 use crate::diagnostic::{Diagnostic, Diagnostics};
 use crate::tensor::Tensor;
@@ -148,7 +148,7 @@ impl Recipe {
                 hooks.weight()?;
             }
             if let Hook::Reward | Hook::Weight = hook {
-                return Ok(hooks.batch().column(hook.name())?);
+                return Ok(hooks.batch.column(hook.name())?);
             }
             if hook == Hook::Advantage || self.has(Hook::Advantage) {
                 let (advantage, loss) = hooks.advantage()?;
@@ -156,10 +156,10 @@ impl Recipe {
                 if hook == Hook::Advantage {
                     return Ok(advantage);
                 }
-                hooks.given.insert("advantage".to_string(), advantage);
+                hooks.give(Hook::Advantage, advantage)?;
             }
             hooks.recipe = &default;
-            hooks.loss_tensor(hooks.batch())
+            hooks.loss_tensor()
         })
     }
 
@@ -177,20 +177,14 @@ impl Recipe {
             let of_rewards = [Hook::Reward, Hook::Returns, Hook::Weight, Hook::Advantage];
             for hook in of_rewards.into_iter().filter(|hook| self.has(*hook)) {
                 let tensor = hooks.signal(hook)?;
-                let name = match (hook, tensor.level()) {
-                    (Hook::Reward, Level::Token) => Some("token_reward"),
-                    (Hook::Reward | Hook::Weight, _) => Some(hook.name()),
-                    _ => None,
-                };
-                if let Some(name) = name {
-                    hooks.given.insert(name.to_string(), tensor.clone());
-                    hooks.input.complete_rewards(&mut hooks.given)?;
+                if let Hook::Reward | Hook::Weight = hook {
+                    hooks.give(hook, tensor.clone())?;
                 }
                 traced.push((hook, tensor));
             }
             if self.has(Hook::Loss) {
-                hooks.given.clear();
-                traced.push((Hook::Loss, hooks.loss_tensor(hooks.batch())?));
+                hooks.batch = hooks.input.clone();
+                traced.push((Hook::Loss, hooks.loss_tensor()?));
             }
             Ok((traced, hooks.finished_state()?))
         })
@@ -206,6 +200,7 @@ impl Recipe {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::batch::Level;
     use crate::script::Host;
 
     fn column(batch: &Batch, name: &str, level: Level, values: Vec<f64>) -> Batch {

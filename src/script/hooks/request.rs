@@ -64,7 +64,7 @@ impl Recipe {
         let input = ScriptBatch::new(call.clone(), batch);
         let (outcome, left) = self.with_hooks(hook, input, state, |hooks| {
             let (reward, weight, (tensor, loss)) = if is_loss {
-                hooks.give(batch, advantage)?;
+                hooks.prepare_loss(batch, advantage)?;
                 (None, None, hooks.loss()?)
             } else {
                 (hooks.reward()?, hooks.weight()?, hooks.advantage()?)

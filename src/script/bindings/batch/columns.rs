@@ -95,20 +95,35 @@ impl ScriptBatch {
         }
     }
 
-    /// Returns the same batch with the given columns, which hide the batch's own columns of the same names.
-    pub(in crate::script) fn with(&self, columns: BTreeMap<String, Tensor>) -> Self {
-        if columns.is_empty() {
-            return self.clone();
-        }
+    /// Returns the same batch with the given columns, which hide the batch's own columns of the same names. If only one of `reward`
+    /// and `token_reward` is given, derives the other, unless the given column is the batch's own.
+    pub(in crate::script) fn with(
+        &self,
+        mut columns: BTreeMap<String, Tensor>,
+    ) -> Result<Self, TensorError> {
+        let is_own = |name, x: &Tensor| self.known(name).is_some_and(|own| own.same(x));
+        let other = match (columns.get("reward"), columns.get("token_reward")) {
+            (Some(x), None) if !is_own("reward", x) => {
+                Some(("token_reward", op::at_last_token(x)?))
+            }
+            (None, Some(x)) if !is_own("token_reward", x) => {
+                Some(("reward", op::sum_of_tokens(x)?))
+            }
+            _ => None,
+        };
+        columns.extend(other.map(|(name, tensor)| (name.to_string(), tensor)));
         let (steps, mut added) = (self.path.len(), (*self.added).clone());
-        let columns = columns.into_iter();
-        added.extend(columns.map(|(name, tensor)| (name, (tensor, steps))));
+        added.extend(
+            columns
+                .into_iter()
+                .map(|(name, tensor)| (name, (tensor, steps))),
+        );
         let added = Arc::new(added);
-        ScriptBatch {
+        Ok(ScriptBatch {
             added,
             ..self.clone()
         }
-        .counted()
+        .counted())
     }
 
     /// Returns the batch one step further, whose responses or groups are those of `frame`.
@@ -223,23 +238,7 @@ impl ScriptBatch {
             };
             given.insert(name.to_string(), column);
         }
-        self.complete_rewards(&mut given)?;
-        Ok(self.with(given))
-    }
-
-    /// If only one of `reward` and `token_reward` is given, derives the other, unless the given column is the batch's own.
-    pub(in crate::script) fn complete_rewards(
-        &self,
-        given: &mut BTreeMap<String, Tensor>,
-    ) -> Result<(), TensorError> {
-        let own = |name, x: &Tensor| self.known(name).is_some_and(|own| own.same(x));
-        let (name, other) = match (given.get("reward"), given.get("token_reward")) {
-            (Some(x), None) if !own("reward", x) => ("token_reward", op::at_last_token(x)?),
-            (None, Some(x)) if !own("token_reward", x) => ("reward", op::sum_of_tokens(x)?),
-            _ => return Ok(()),
-        };
-        given.insert(name.to_string(), other);
-        Ok(())
+        Ok(self.with(given)?)
     }
 
     /// Returns a column of this batch, if it has been added or used already.
