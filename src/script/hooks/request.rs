@@ -7,7 +7,7 @@ use crate::diagnostic::Diagnostics;
 use crate::script::bindings::batch::ScriptBatch;
 use crate::script::hook::Hook;
 use crate::script::kernels::{HookInputs, Kernel};
-use crate::script::outcome::{Outcome, Reports};
+use crate::script::outcome::Outcome;
 use crate::script::recipe::Recipe;
 use crate::script::sandbox::without_panic;
 use crate::script::state::State;
@@ -72,18 +72,8 @@ impl Recipe {
             let advantage = hooks.compute(&tensor, loss.as_ref())?;
             let loss = loss.map(|loss| loss.evaluate()).transpose()?;
             let correct = (!is_loss).then(|| correct(&hooks.input)).flatten();
-            let effects = call.take_reports();
-            let metrics = effects.metrics.iter().map(|(metric, _)| metric.clone());
-            let reporters = metrics.filter_map(|(hook, name)| Some((hook?, name)));
-            let reports = Reports {
-                metrics: effects.metrics()?,
-                reporters: reporters.collect(),
-                prints: effects.prints,
-                notes: effects.notes,
-                map_groups: effects.map_groups,
-                time: started.elapsed(),
-                native: None,
-            };
+            let mut reports = call.take_reports().reported()?;
+            reports.time = started.elapsed();
             let outcome = Outcome {
                 reward,
                 weight,

@@ -11,8 +11,8 @@ use rhai::{Array, Dynamic, FnPtr, Map, NativeCallContext};
 
 use super::columns::ScriptBatch;
 use crate::diagnostic::Diagnostic;
-use crate::script::call::MapGroupsNote;
 use crate::script::error::{CallError, Raised, origin};
+use crate::script::outcome::MapGroupsNote;
 use crate::script::value::{as_tensor, describe};
 use crate::tensor::{Frame, Level, Tensor, TensorError};
 
