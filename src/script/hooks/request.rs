@@ -27,11 +27,9 @@ impl Recipe {
         state: &mut State,
     ) -> Result<Outcome, Diagnostics> {
         let (script, native) = (&self.script, &self.host.native);
-        let kernel = script
-            .builtin
-            .and_then(|builtin| native.kernel(builtin.name));
+        let kernels = (script.builtin).and_then(|builtin| native.kernel(builtin.name));
         // No kernel supports weights.
-        let Some(kernel) = kernel.filter(|_| !batch.has("weight")) else {
+        let Some(kernels) = kernels.filter(|_| !batch.has("weight")) else {
             return self.by_script(hook, batch, advantage, state);
         };
         // Script and kernel run under the same limits, even if both run.
@@ -46,7 +44,7 @@ impl Recipe {
             &call,
             &kind,
             || recipe.by_script(hook, batch, advantage, state),
-            || recipe.by_kernel(kernel, hook, batch, advantage),
+            || recipe.by_kernel(kernels, hook, batch, advantage),
         )
     }
 
@@ -95,7 +93,7 @@ impl Recipe {
     /// enough memory.
     fn by_kernel(
         &self,
-        kernel: Kernel,
+        kernels: [Kernel; 2],
         hook: Hook,
         batch: &Batch,
         advantage: Option<&Computed>,
@@ -114,6 +112,7 @@ impl Recipe {
             factor: is_advantage.then(|| -(layout.tokens() as f64)),
             by_rows: self.host.by_rows,
         };
+        let kernel = kernels[usize::from(inputs.batch.is_f64())];
         let mut outcome = without_panic("in a kernel", || kernel(&inputs)).ok()??;
         outcome.correct = is_advantage.then(|| correct(&inputs.script)).flatten();
         outcome.reports.time = started.elapsed();
