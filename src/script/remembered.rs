@@ -54,12 +54,14 @@ impl Tables {
     }
 }
 
+/// For each key, its number, and the number of writes to the table, up to and including the last write to this key.
+type Part = BTreeMap<Arc<str>, (f64, u64)>;
+
 /// Numbers by key. Clones share unchanged parts, so the cost of a step depends on how much it writes, not on the table's size.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Table {
-    /// The keys, distributed by their hashes, each with its number and with the number of writes to the table, up to and
-    /// including the last write to this key.
-    parts: Vec<Arc<BTreeMap<Arc<str>, (f64, u64)>>>,
+    /// The keys, distributed by their hashes.
+    parts: Vec<Arc<Part>>,
     keys: usize,
     /// The total length of the keys' texts, in bytes.
     texts: usize,
