@@ -3,9 +3,7 @@
 use std::sync::LazyLock;
 
 use advlab::batch::large::{Large, SpareMemory};
-use advlab::batch::{
-    BatchBuilder, Buffer, BufferOwner, Computed, FloatBuffer, Level, Numeric, TokenValues,
-};
+use advlab::batch::{BatchBuilder, Buffer, Computed, FloatBuffer, Level, Numeric, TokenValues};
 use half::{bf16, f16};
 use ndarray::{ArrayView2, ShapeBuilder};
 use numpy::{PyArray1, PyArray2, PyArrayDescrMethods, PyUntypedArray, PyUntypedArrayMethods};
@@ -165,8 +163,8 @@ fn sum<T: Numeric>(row: &[T]) -> f64 {
 /// The numbers of an array, and the object that keeps them.
 struct Memory<T: 'static>(&'static [T], #[allow(dead_code)] Py<PyUntypedArray>);
 
-impl<T: Send + Sync> BufferOwner<T> for Memory<T> {
-    fn as_slice(&self) -> &[T] {
+impl<T> AsRef<[T]> for Memory<T> {
+    fn as_ref(&self) -> &[T] {
         self.0
     }
 }

@@ -7,7 +7,7 @@ use std::time::Duration;
 use advlab::batch::Level;
 use advlab::live::LiveOptions;
 use advlab::plan::{Plan, terms};
-use advlab::script::{Hook, Loss, ParamValue, Recipe, State};
+use advlab::script::{Hook, Loss, ParamValue, Recipe, Reports, State};
 use advlab::{Diagnostics, LiveRecipe};
 use pyo3::IntoPyObjectExt;
 use pyo3::exceptions::{PyRuntimeError, PyValueError};
@@ -341,15 +341,7 @@ fn of_advantage(
         let values = values.map(|values| to_numpy(py, values, f64, padded));
         arrays.set_item(name, values.transpose()?)?;
     }
-    let times = (outcome.reports.time, outcome.reports.native);
-    let answer = reported(
-        py,
-        outcome.reports.metrics,
-        outcome.reports.prints,
-        &outcome.reports.notes,
-        times,
-        used,
-    )?;
+    let answer = reported(py, outcome.reports, used)?;
     answer.set_item("arrays", arrays)?;
     answer.set_item("level", level.name())?;
     answer.set_item("loss", outcome.loss)?;
@@ -357,36 +349,25 @@ fn of_advantage(
 }
 
 fn of_loss(py: Python<'_>, (loss, used): (Loss, Used), f64: bool) -> PyResult<Bound<'_, PyDict>> {
-    let times = (loss.reports.time, loss.reports.native);
-    let answer = reported(
-        py,
-        loss.reports.metrics,
-        loss.reports.prints,
-        &loss.reports.notes,
-        times,
-        used,
-    )?;
+    let answer = reported(py, loss.reports, used)?;
     answer.set_item("grad", to_numpy(py, loss.gradient, f64, false)?)?;
     answer.set_item("loss", loss.value)?;
     Ok(answer)
 }
 
 /// Makes a dictionary with the entries that advantages and losses have in common.
-fn reported<'py>(
-    py: Python<'py>,
-    metrics: Vec<(String, f64)>,
-    prints: Vec<String>,
-    notes: &[String],
-    (time, native): (Duration, Option<Duration>),
+fn reported(
+    py: Python<'_>,
+    reports: Reports,
     (version, serial, is_reloaded): Used,
-) -> PyResult<Bound<'py, PyDict>> {
+) -> PyResult<Bound<'_, PyDict>> {
     let answer = PyDict::new(py);
-    answer.set_item("metrics", BTreeMap::from_iter(metrics))?;
-    answer.set_item("prints", prints)?;
-    let notes = notes.iter().map(|note| in_python(note));
+    answer.set_item("metrics", BTreeMap::from_iter(reports.metrics))?;
+    answer.set_item("prints", reports.prints)?;
+    let notes = reports.notes.iter().map(|note| in_python(note));
     answer.set_item("notes", notes.collect::<Vec<_>>())?;
-    answer.set_item("seconds", time.as_secs_f64())?;
-    answer.set_item("is_native", native.is_some())?;
+    answer.set_item("seconds", reports.time.as_secs_f64())?;
+    answer.set_item("is_native", reports.native.is_some())?;
     answer.set_item("version", version)?;
     answer.set_item("serial", serial)?;
     answer.set_item("is_reloaded", is_reloaded)?;

@@ -6,35 +6,17 @@ use std::sync::Arc;
 
 use half::slice::HalfFloatSliceExt;
 use half::{bf16, f16};
-use ndarray::{ArcArray, Array1, ArrayBase, ArrayView1, Data, Dimension, Ix2};
+use ndarray::{Array1, ArrayBase, ArrayView1, Data, Dimension, Ix2};
 
 use super::Layout;
 
-/// The owner of a buffer's memory, such as a `Vec`, an array or an object of another language.
-pub trait BufferOwner<T>: Send + Sync + 'static {
-    /// Returns the values. Every call must return the same memory.
-    fn as_slice(&self) -> &[T];
-}
-
-impl<T: Send + Sync + 'static> BufferOwner<T> for Vec<T> {
-    fn as_slice(&self) -> &[T] {
-        self
-    }
-}
-
-impl<T: Send + Sync + 'static, D: Dimension + 'static> BufferOwner<T> for ArcArray<T, D> {
-    /// Returns the numbers in memory order; an empty slice if they are not contiguous.
-    fn as_slice(&self) -> &[T] {
-        self.as_slice_memory_order().unwrap_or_default()
-    }
-}
-
-/// Values in contiguous memory. Clones of a buffer share this memory.
-pub struct Buffer<T: 'static>(Arc<dyn BufferOwner<T>>);
+/// Values in contiguous memory, which may belong to a `Vec` or to an object of another language. Clones of a buffer share this
+/// memory.
+pub struct Buffer<T: 'static>(Arc<dyn AsRef<[T]> + Send + Sync>);
 
 impl<T> Buffer<T> {
-    /// Makes a buffer of an owner's values.
-    pub fn new(owner: impl BufferOwner<T>) -> Self {
+    /// Makes a buffer of an owner's values. Every call of the owner's `as_ref` must return the same memory.
+    pub fn new(owner: impl AsRef<[T]> + Send + Sync + 'static) -> Self {
         Buffer(Arc::new(owner))
     }
 }
@@ -56,7 +38,7 @@ impl<T> Deref for Buffer<T> {
     type Target = [T];
 
     fn deref(&self) -> &[T] {
-        self.0.as_slice()
+        (*self.0).as_ref()
     }
 }
 
@@ -92,7 +74,7 @@ widened!(bool, u8, i32, f32);
 impl<T: Clone + Send + Sync> From<Array1<T>> for Buffer<T> {
     /// Copies the array only if the order of its values in memory differs from the order of their indices.
     fn from(array: Array1<T>) -> Self {
-        Buffer::new(in_order(array))
+        in_order(array).into()
     }
 }
 
@@ -354,20 +336,25 @@ where
     /// Makes a padded column. An owned array in row order is not copied.
     fn from(array: ArrayBase<S, Ix2>) -> Self {
         let shape = array.dim();
-        match TokenValues::padded(Buffer::new(in_order(array)), shape, shape.1) {
+        match TokenValues::padded(in_order(array), shape, shape.1) {
             Some(values) => values,
             None => unreachable!("an array has as many numbers as its shape"),
         }
     }
 }
 
-/// Returns the array in row order. A view is copied, and so is an array that has another order in memory.
-fn in_order<T: Clone, S: Data<Elem = T>, D: Dimension>(array: ArrayBase<S, D>) -> ArcArray<T, D> {
-    if array.is_standard_layout() {
-        array.into_owned().into_shared()
+/// Returns the numbers of an array in row order. A view is copied, and so is an array that has another order in memory.
+fn in_order<T: Clone, S: Data<Elem = T>, D: Dimension>(array: ArrayBase<S, D>) -> Vec<T> {
+    let array = if array.is_standard_layout() {
+        array.into_owned()
     } else {
-        array.as_standard_layout().into_owned().into_shared()
-    }
+        array.as_standard_layout().into_owned()
+    };
+    let length = array.len();
+    let (mut values, start) = array.into_raw_vec_and_offset();
+    values.drain(..start.unwrap_or(0));
+    values.truncate(length);
+    values
 }
 
 #[cfg(test)]
@@ -392,7 +379,9 @@ mod tests {
         reversed.invert_axis(ndarray::Axis(1));
         let mut every_other = c.clone();
         every_other.slice_collapse(s![..;2, 1..;2]);
-        for array in [c, fortran, reversed, every_other] {
+        let mut without_first = c.clone();
+        without_first.slice_collapse(s![1.., ..]);
+        for array in [c, fortran, reversed, every_other, without_first] {
             let expected: Vec<Vec<f64>> = array.rows().into_iter().map(|r| r.to_vec()).collect();
             assert_eq!(rows(&array.to_shared().into()), expected);
             assert_eq!(rows(&array.into()), expected);

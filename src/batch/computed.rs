@@ -15,26 +15,19 @@ use crate::parallel::by_parts;
 pub struct Computed {
     layout: Arc<Layout>,
     level: Level,
-    values: Arc<Values>,
+    /// The values, and their copy token by token, which is made the first time that values in another form are read so.
+    values: Arc<(Values, OnceLock<FloatBuffer>)>,
 }
 
-/// The values in the form in which they were computed. `ByResponse` and `Rows` are forms of token values only. The first time
-/// that such values are read token by token, they are copied into `cells`.
+/// The values in the form in which they were computed. `ByResponse` and `Rows` are forms of token values only.
 #[derive(Debug)]
 enum Values {
     /// One value per cell of the level.
     Cells(FloatBuffer),
-    /// One value for all tokens of a response.
-    ByResponse {
-        values: Vec<f64>,
-        is_f64: bool,
-        cells: OnceLock<FloatBuffer>,
-    },
+    /// One value for all tokens of a response, and whether the values are f64.
+    ByResponse(Vec<f64>, bool),
     /// The rows of an array [B, T], with 0 at each token that does not count.
-    Rows {
-        rows: Large<f32>,
-        cells: OnceLock<FloatBuffer>,
-    },
+    Rows(Large<f32>),
 }
 
 impl Computed {
@@ -46,35 +39,24 @@ impl Computed {
             found, size,
             "{found} values for {size} of the {level} level"
         );
-        Computed {
-            layout,
-            level,
-            values: Arc::new(Values::Cells(values)),
-        }
+        Computed::of(layout, level, Values::Cells(values))
     }
 
     /// Makes token values from one value for all tokens of each response.
     pub(crate) fn uniform(layout: Arc<Layout>, values: Vec<f64>, is_f64: bool) -> Self {
-        Computed {
-            layout,
-            level: Level::Token,
-            values: Arc::new(Values::ByResponse {
-                values,
-                is_f64,
-                cells: OnceLock::new(),
-            }),
-        }
+        Computed::of(layout, Level::Token, Values::ByResponse(values, is_f64))
     }
 
     /// Makes token values from the rows of an array [B, T], which are 0 at each token that does not count.
     pub(crate) fn of_rows(layout: Arc<Layout>, rows: Large<f32>) -> Self {
+        Computed::of(layout, Level::Token, Values::Rows(rows))
+    }
+
+    fn of(layout: Arc<Layout>, level: Level, values: Values) -> Self {
         Computed {
             layout,
-            level: Level::Token,
-            values: Arc::new(Values::Rows {
-                rows,
-                cells: OnceLock::new(),
-            }),
+            level,
+            values: Arc::new((values, OnceLock::new())),
         }
     }
 
@@ -86,21 +68,18 @@ impl Computed {
     /// Returns the values: one per cell of the level.
     pub fn buffer(&self) -> &FloatBuffer {
         let (layout, width) = (&*self.layout, self.layout.width());
-        match &*self.values {
+        let (values, copy) = &*self.values;
+        match values {
             Values::Cells(cells) => cells,
-            Values::ByResponse {
-                values,
-                is_f64: true,
-                cells,
-            } => cells.get_or_init(|| {
+            Values::ByResponse(values, true) => copy.get_or_init(|| {
                 by_token::<f64>(layout, |out, response, _| out.fill(values[response]))
             }),
-            Values::ByResponse { values, cells, .. } => cells.get_or_init(|| {
+            Values::ByResponse(values, false) => copy.get_or_init(|| {
                 by_token::<f32>(layout, |out, response, _| {
                     out.fill(values[response] as f32);
                 })
             }),
-            Values::Rows { rows, cells } => cells.get_or_init(|| {
+            Values::Rows(rows) => copy.get_or_init(|| {
                 by_token::<f32>(layout, |out, response, columns| {
                     out.copy_from_slice(&rows[response * width..][columns]);
                 })
@@ -110,10 +89,10 @@ impl Computed {
 
     /// Returns whether the values are f64; they are f32 otherwise.
     pub fn is_f64(&self) -> bool {
-        match &*self.values {
+        match &self.values.0 {
             Values::Cells(cells) => cells.is_f64(),
-            Values::ByResponse { is_f64, .. } => *is_f64,
-            Values::Rows { .. } => false,
+            Values::ByResponse(_, is_f64) => *is_f64,
+            Values::Rows(_) => false,
         }
     }
 
@@ -233,7 +212,7 @@ impl Computed {
     pub fn into_rows(self, spare: &SpareMemory) -> Result<Large<f32>, Diagnostic> {
         let (responses, width) = (self.layout.responses(), self.layout.width());
         let values = match Arc::try_unwrap(self.values) {
-            Ok(Values::Rows { rows, .. }) => return Ok(rows),
+            Ok((Values::Rows(rows), _)) => return Ok(rows),
             Ok(values) => values.into(),
             Err(shared) => shared,
         };
@@ -252,11 +231,11 @@ impl Computed {
     }
 
     fn fill_row(&self, response: usize, row: &mut [f32]) {
-        let cells = match &*self.values {
-            Values::Rows { rows, .. } => {
+        let cells = match &self.values.0 {
+            Values::Rows(rows) => {
                 return row.copy_from_slice(&rows[response * row.len()..][..row.len()]);
             }
-            Values::ByResponse { values, .. } => {
+            Values::ByResponse(values, _) => {
                 self.layout.clear_padding(response, row);
                 let (runs, value) = (self.layout.token_runs(response), values[response] as f32);
                 return runs.for_each(|(_, columns)| fill(&mut row[columns], value));
@@ -354,8 +333,8 @@ mod tests {
                 .loss(&batch, None, &mut recipe.init().unwrap())
                 .unwrap();
             assert_eq!(loss.reports.native.is_some(), native && !has_hole);
-            let rows = match &*loss.gradient.values {
-                Values::Rows { rows, .. } => Some(rows.as_ptr()),
+            let rows = match &loss.gradient.values.0 {
+                Values::Rows(rows) => Some(rows.as_ptr()),
                 _ => None,
             };
             let taken = loss.gradient.into_rows(&SpareMemory::default()).unwrap();

@@ -10,8 +10,6 @@ use std::mem::take;
 use std::ops::{Deref, DerefMut};
 use std::sync::{Arc, Mutex};
 
-use super::BufferOwner;
-
 /// The size in bytes from which a buffer counts as large. NumPy requests large pages from the same size on.
 const LARGE: usize = 4 << 20;
 /// The maximum number of spare buffers, which suffices for a step's results and the buffers of one pass over the tokens.
@@ -148,8 +146,8 @@ impl<T: Plain> fmt::Debug for Large<T> {
     }
 }
 
-impl<T: Plain> BufferOwner<T> for Large<T> {
-    fn as_slice(&self) -> &[T] {
+impl<T: Plain> AsRef<[T]> for Large<T> {
+    fn as_ref(&self) -> &[T] {
         self
     }
 }

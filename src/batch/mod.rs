@@ -14,7 +14,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, OnceLock};
 
 pub use builder::BatchBuilder;
-pub use column::{Buffer, BufferOwner, FloatBuffer, TokenValues};
+pub use column::{Buffer, FloatBuffer, TokenValues};
 pub use computed::Computed;
 pub use layout::{GroupId, Layout};
 pub use level::Level;

@@ -1,7 +1,7 @@
 //! The inputs of a kernel, which are those of the script. A function returns `None` if an input is missing or has a form that no
 //! kernel supports.
 
-use std::sync::{Arc, Mutex};
+use std::sync::Mutex;
 
 use multiversion::multiversion;
 
@@ -14,10 +14,6 @@ use crate::tensor::Precision;
 const RESPONSES_PER_CHECK: usize = 64;
 
 impl HookInputs<'_> {
-    pub(super) fn layout(&self) -> &Arc<Layout> {
-        self.batch.layout()
-    }
-
     /// Returns a parameter as a number, converted in the same way as in an operation on tensors.
     pub(super) fn number(&self, name: &str) -> Option<f64> {
         match *self.params.get(name)? {
@@ -34,19 +30,14 @@ impl HookInputs<'_> {
         }
     }
 
-    /// Returns a token column.
-    pub(super) fn tokens(&self, name: &str) -> Option<&TokenValues> {
-        self.batch.token_column(name)
-    }
-
     /// Returns the policy's log-probs or, if there are none, the old log-probs, with a note about this.
     pub(super) fn logp(&self) -> Option<(&TokenValues, Reports)> {
         let mut reports = Reports::default();
-        if let Some(own) = self.tokens("logp") {
+        if let Some(own) = self.batch.token_column("logp") {
             return Some((own, reports));
         }
         reports.notes.push(OLD_FOR_LOGP.to_string());
-        (!self.batch.has("logp")).then_some((self.tokens("old_logp")?, reports))
+        (!self.batch.has("logp")).then_some((self.batch.token_column("old_logp")?, reports))
     }
 
     /// Computes a gradient response by response. `compute` also returns a summary of the response; the summaries are in batch
@@ -57,7 +48,7 @@ impl HookInputs<'_> {
         scratch: impl Fn() -> S + Send + Sync,
         compute: impl Fn(&mut S, usize, &mut [T]) -> Option<R> + Sync,
     ) -> Option<(Computed, Vec<R>)> {
-        let layout = &**self.layout();
+        let layout = &**self.batch.layout();
         let by_rows = self.by_rows && !self.batch.is_f64() && layout.is_padded();
         let compute = |scratch: &mut S, response: usize, out: &mut [T]| {
             if response.is_multiple_of(RESPONSES_PER_CHECK) {
@@ -87,7 +78,7 @@ impl HookInputs<'_> {
         let summaries = try_each_with(outs.len(), 1, &scratch, &|scratch, response| {
             compute(scratch, response, &mut lock(&outs[response])).ok_or(())
         });
-        let gradient = T::computed(values, self.layout().clone(), by_rows);
+        let gradient = T::computed(values, self.batch.layout().clone(), by_rows);
         Some((gradient, summaries.ok()?))
     }
 }

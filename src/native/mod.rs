@@ -13,8 +13,11 @@ use std::sync::Arc;
 use crate::script::Kernel;
 pub use crate::script::{Mode, Native};
 
-/// The built-ins that have a kernel for their loss.
-const KERNELS: [(&str, Kernel); 2] = [("ppo_clip", ppo_clip::loss), ("pacs", pacs::loss)];
+/// The built-ins that have a kernel for their loss, each with the kernels for f32 and for f64.
+const KERNELS: [(&str, [Kernel; 2]); 2] = [
+    ("ppo_clip", [ppo_clip::loss::<f32>, ppo_clip::loss::<f64>]),
+    ("pacs", [pacs::loss::<f32>, pacs::loss::<f64>]),
+];
 
 impl Native {
     /// Returns all kernels, to be used in the given mode.

@@ -10,21 +10,16 @@ use crate::script::{HookInputs, Outcome};
 use crate::tensor::kernel::{Binary, Reduction, Unary};
 use crate::tensor::{Depth, Moments, Precision, finish};
 
-pub(super) fn loss(inputs: &HookInputs<'_>) -> Option<Outcome> {
-    if inputs.batch.is_f64() {
-        loss_of::<f64>(inputs)
-    } else {
-        loss_of::<f32>(inputs)
-    }
-}
-
-fn loss_of<T: Precision>(inputs: &HookInputs<'_>) -> Option<Outcome> {
+pub(super) fn loss<T: Precision>(inputs: &HookInputs<'_>) -> Option<Outcome> {
     let usual = ["rloo", "sum", "question"].map(Some);
     if ["adv_estimator", "reward_method", "weight_mode"].map(|name| inputs.text(name)) != usual {
         return None;
     }
     let (logp, reports) = inputs.logp()?;
-    let (layout, old) = (inputs.layout(), inputs.tokens("old_logp")?);
+    let (layout, old) = (
+        inputs.batch.layout(),
+        inputs.batch.token_column("old_logp")?,
+    );
     let beta = inputs.number("beta")?;
     let score = |differences: &mut Vec<T>, response| {
         let logp = row::<T>(logp, layout, response)?;
@@ -56,7 +51,7 @@ fn loss_of<T: Precision>(inputs: &HookInputs<'_>) -> Option<Outcome> {
 fn of_scores(inputs: &HookInputs<'_>, scores: &[f64]) -> Option<(f64, Vec<f64>)> {
     let right = inputs.script.response_values("correct")?;
     let (layout, share) = (
-        inputs.layout(),
+        inputs.batch.layout(),
         Binary::SafeDiv.eval(1.0, scores.len() as f64),
     );
     let (mut losses, mut by_score) = (vec![0.0; scores.len()], vec![0.0; scores.len()]);

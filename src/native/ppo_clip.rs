@@ -11,15 +11,7 @@ use crate::tensor::kernel::{Binary, Reduction};
 use crate::tensor::op::FAR;
 use crate::tensor::{Depth, Moments, Precision, TILE, finish, in_strides, k3};
 
-pub(super) fn loss(inputs: &HookInputs<'_>) -> Option<Outcome> {
-    if inputs.batch.is_f64() {
-        loss_of::<f64>(inputs)
-    } else {
-        loss_of::<f32>(inputs)
-    }
-}
-
-fn loss_of<T: Precision>(inputs: &HookInputs<'_>) -> Option<Outcome> {
+pub(super) fn loss<T: Precision>(inputs: &HookInputs<'_>) -> Option<Outcome> {
     let is = |name, setting: ParamValue| inputs.params.get(name) == Some(&setting);
     if !is("dual_clip", ParamValue::Unset) || !is("kl_is", ParamValue::Bool(false)) {
         return None;
@@ -33,11 +25,14 @@ fn loss_of<T: Precision>(inputs: &HookInputs<'_>) -> Option<Outcome> {
     let beta = inputs.number("kl_beta")?;
     let reference = match (beta > 0.0, inputs.text("kl")?) {
         (false, _) => None,
-        (true, "k3") => Some(inputs.tokens("ref_logp")?),
+        (true, "k3") => Some(inputs.batch.token_column("ref_logp")?),
         _ => return None,
     };
     let (logp, mut reports) = inputs.logp()?;
-    let (old, advantage) = (inputs.tokens("old_logp")?, inputs.tokens("advantage"));
+    let (old, advantage) = (
+        inputs.batch.token_column("old_logp")?,
+        inputs.batch.token_column("advantage"),
+    );
     let by_response = inputs.batch.response_column("advantage");
     if advantage.is_none() && by_response.is_none() {
         return None;
@@ -46,7 +41,7 @@ fn loss_of<T: Precision>(inputs: &HookInputs<'_>) -> Option<Outcome> {
         1.0 - inputs.number("clip_low")?,
         1.0 + inputs.number("clip_high")?,
     );
-    let layout = &**inputs.layout();
+    let layout = &**inputs.batch.layout();
     let tokens = layout.tokens().max(1) as f64;
     let with_tokens = (0..layout.responses()).filter(|&r| !layout.tokens_of(r).is_empty());
     let cells = if by_token {

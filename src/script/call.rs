@@ -8,9 +8,10 @@ use hmac_sha256::Hash as Sha256;
 use super::error::{CallError, Raised};
 use super::hook::Hook;
 use super::limits::{METRICS, PRINTED_BYTES};
+use super::outcome::{MapGroupsNote, Reports};
 use super::remembered::Tables;
 use crate::parallel::lock;
-use crate::tensor::{Context, Depth, Guard, Moments, Origin, Tensor, TensorError};
+use crate::tensor::{Context, Depth, Guard, Moments, Tensor, TensorError};
 
 #[derive(Debug)]
 pub(crate) struct CallContext {
@@ -31,12 +32,9 @@ pub(crate) struct Effects {
     pub(super) said: u64,
     /// The reported metrics. They are computed together with the hook's result, so that shared parts are computed only once.
     pub(super) metrics: Vec<Metric>,
-    pub(crate) prints: Vec<String>,
+    /// The other reports.
+    reports: Reports,
     printed: usize,
-    /// Notes on columns that stand in for other columns, such as `old_logp` for `logp`.
-    pub(crate) notes: Vec<String>,
-    /// The last call of `map_groups` at each location in a script.
-    pub(super) map_groups: Vec<MapGroupsNote>,
     /// The values that the recipe remembers by key.
     pub(super) tables: Tables,
 }
@@ -46,7 +44,7 @@ pub(crate) struct Effects {
 pub(super) type Metric = ((Option<Hook>, String), Vec<Tensor>);
 
 impl CallContext {
-    /// Makes a context for a call at a step. `update` is as in `Host::call_under`.
+    /// Makes a context for a call at a step. `update` is as in `Host::call_for`.
     pub(super) fn new(context: Context, seed: u64, step: u64, update: Option<u64>) -> Arc<Self> {
         context.guard.forget_failure();
         Arc::new(CallContext {
@@ -95,8 +93,9 @@ impl CallContext {
     /// Undoes the effects that scripts had after `before` was taken. The host's notes stay, because each note is made only once.
     pub(super) fn restore(&self, before: Effects) {
         let mut now = self.effects();
-        let notes = take(&mut now.notes);
-        *now = Effects { notes, ..before };
+        let notes = take(&mut now.reports.notes);
+        *now = before;
+        now.reports.notes = notes;
     }
 
     /// Returns the key of the next random tensor: a hash of the run's seed, the step, the number of earlier draws, and the
@@ -112,16 +111,6 @@ impl CallContext {
         let [a, b, c, d, e, f, g, h, ..] = hash.finalize();
         u64::from_be_bytes([a, b, c, d, e, f, g, h])
     }
-}
-
-/// A call of `map_groups` in a script.
-#[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct MapGroupsNote {
-    /// The location of the call.
-    pub origin: Origin,
-    /// Whether one call of the function was enough for all groups.
-    pub by_one_call: bool,
 }
 
 impl Effects {
@@ -157,12 +146,13 @@ impl Effects {
         Ok(())
     }
 
-    /// Computes the metrics, in the order of their first reports. Each metric is the mean over the groups that reported it. If
-    /// several hooks report metrics of the same name, the hook is prefixed to each of these names, as in `reward/clipped`.
+    /// Returns the reports, with the metrics in the order of their first reports. Each metric is the mean over the groups that
+    /// reported it. If several hooks report metrics of the same name, the hook is prefixed to each of these names, as in
+    /// `reward/clipped`.
     ///
     /// # Errors
     /// [`TensorError`] if a metric cannot be computed.
-    pub(crate) fn metrics(&self) -> Result<Vec<(String, f64)>, TensorError> {
+    pub(crate) fn reported(self) -> Result<Reports, TensorError> {
         let is_shared = |hook: Hook, name: &str| {
             let mut all = self.metrics.iter();
             all.any(|((other, of), _)| of == name && *other != Some(hook))
@@ -179,19 +169,29 @@ impl Effects {
             };
             Ok((name, value))
         });
-        named.collect()
+        let metrics = named.collect::<Result<_, TensorError>>()?;
+        let reporters = self.metrics.into_iter().map(|(metric, _)| metric);
+        Ok(Reports {
+            metrics,
+            reporters: reporters
+                .filter_map(|(hook, name)| Some((hook?, name)))
+                .collect(),
+            ..self.reports
+        })
     }
 
     /// Keeps a call of `map_groups`, in place of an earlier call at the same location.
     pub(super) fn map_groups(&mut self, call: MapGroupsNote) {
-        self.map_groups.retain(|known| known.origin != call.origin);
-        self.map_groups.push(call);
+        let calls = &mut self.reports.map_groups;
+        calls.retain(|known| known.origin != call.origin);
+        calls.push(call);
     }
 
     /// Keeps a note, unless the same note or `METRICS` other notes are kept already.
     pub(super) fn note(&mut self, note: String) {
-        if self.notes.len() < METRICS && !self.notes.contains(&note) {
-            self.notes.push(note);
+        let notes = &mut self.reports.notes;
+        if notes.len() < METRICS && !notes.contains(&note) {
+            notes.push(note);
         }
     }
 
@@ -203,7 +203,7 @@ impl Effects {
         }
         // The line break counts too, so that the number of empty lines is limited.
         self.printed += line.len() + 1;
-        self.prints.push(if self.printed > PRINTED_BYTES {
+        self.reports.prints.push(if self.printed > PRINTED_BYTES {
             "... (this step printed more lines, which are not kept)".to_string()
         } else {
             line.to_string()

@@ -82,19 +82,14 @@ impl Host {
 
     /// Starts a call at a step, under the host's guard or, if the host has none, under a new guard.
     pub(crate) fn call(&self, step: u64) -> Arc<CallContext> {
-        self.call_under(&self.guard(), step, None)
+        self.call_for(step, None)
     }
 
-    /// Starts a call at a step, under a guard. If the call computes a loss, `update` is the number of earlier losses in the step.
-    pub(super) fn call_under(
-        &self,
-        guard: &Arc<Guard>,
-        step: u64,
-        update: Option<u64>,
-    ) -> Arc<CallContext> {
+    /// Starts a call as [`Host::call`] does. If the call computes a loss, `update` is the number of earlier losses in the step.
+    pub(super) fn call_for(&self, step: u64, update: Option<u64>) -> Arc<CallContext> {
         let context = Context {
             by_rows: self.by_rows,
-            guard: guard.clone(),
+            guard: self.guard(),
             profile: self.profile.clone(),
             trace: self.trace.clone().map(|trace| trace as _),
         };

@@ -46,7 +46,7 @@ pub(crate) type Kernel = fn(&HookInputs<'_>) -> Option<Outcome>;
 /// process. Clones share these results.
 #[derive(Clone, Debug, Default)]
 pub struct Native {
-    pub(crate) kernels: &'static [(&'static str, Kernel)],
+    pub(crate) kernels: &'static [(&'static str, [Kernel; 2])],
     pub(crate) mode: Mode,
     pub(crate) known: Arc<Mutex<Known>>,
 }
@@ -116,13 +116,11 @@ impl Native {
         take(&mut lock(&self.known).defects)
     }
 
-    /// Returns the kernel of a built-in's loss, which can also compute the equivalent advantage; `None` if there is no kernel or
-    /// the mode is [`Mode::Off`].
-    pub(super) fn kernel(&self, builtin: &str) -> Option<Kernel> {
+    /// Returns the kernels of a built-in's loss for f32 and for f64, which can also compute the equivalent advantage; `None` if
+    /// there are none or the mode is [`Mode::Off`].
+    pub(super) fn kernel(&self, builtin: &str) -> Option<[Kernel; 2]> {
         let mut kernels = self.kernels.iter().filter(|_| self.mode != Mode::Off);
-        kernels
-            .find(|(name, _)| *name == builtin)
-            .map(|(_, kernel)| *kernel)
+        Some(kernels.find(|(name, _)| *name == builtin)?.1)
     }
 }
 

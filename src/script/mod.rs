@@ -33,7 +33,6 @@ mod version;
 
 pub use crate::batch::Computed;
 pub(crate) use bindings::batch::{OLD_FOR_LOGP, ScriptBatch};
-pub use call::MapGroupsNote;
 pub use explain::habits::help_for_foreign;
 pub use hook::Hook;
 pub use host::Host;
@@ -41,7 +40,7 @@ pub(crate) use kernels::{HookInputs, Kernel};
 pub use kernels::{Mode, Native};
 pub use library::{BUILTINS, Builtin, RECIPE_KINDS};
 pub use limits::Limits;
-pub use outcome::{Loss, LossAtStart, Outcome, Reports, Statistics, Summary};
+pub use outcome::{Loss, LossAtStart, MapGroupsNote, Outcome, Reports, Statistics, Summary};
 pub use params::{ParamSpec, ParamValue, Params};
 pub use recipe::Recipe;
 pub use reference::{MEMBERS, Member, Owner};

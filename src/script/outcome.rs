@@ -5,12 +5,11 @@ use std::time::Duration;
 
 use serde::Serialize;
 
-use super::call::MapGroupsNote;
 use super::hook::Hook;
 use crate::batch::{Batch, Computed};
 use crate::diagnostic::Diagnostics;
 use crate::number_text::{count, share};
-use crate::tensor::{Depth, Level, Moments};
+use crate::tensor::{Depth, Level, Moments, Origin};
 
 /// The reports of the hooks that computed a result.
 #[derive(Clone, Debug, Default)]
@@ -58,6 +57,16 @@ impl Reports {
         let native = self.native.into_iter().chain(loss.native);
         self.native = native.reduce(|a, b| a + b);
     }
+}
+
+/// A call of `map_groups` in a script.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct MapGroupsNote {
+    /// The location of the call.
+    pub origin: Origin,
+    /// Whether one call of the function was enough for all groups.
+    pub by_one_call: bool,
 }
 
 /// The advantage of a batch, with the hooks' reports.

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
+use std::mem::replace;
 use std::sync::Arc;
 
 use super::limits::{ALL_BYTES, ALL_KEYS};
@@ -53,77 +54,56 @@ impl Tables {
     }
 }
 
-#[derive(Clone, Debug)]
-struct TableEntry {
-    hash: u64,
-    key: Arc<str>,
-    value: f64,
-    /// The number of writes to the table, up to and including the last write to this entry.
-    written: u64,
-}
+/// For each key, its number, and the number of writes to the table, up to and including the last write to this key.
+type Part = BTreeMap<Arc<str>, (f64, u64)>;
 
 /// Numbers by key. Clones share unchanged parts, so the cost of a step depends on how much it writes, not on the table's size.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Table {
-    /// The entries, distributed by the low bits of their hashes. The number of parts is 0 or a power of two.
-    parts: Vec<Arc<Vec<TableEntry>>>,
+    /// The keys, distributed by their hashes.
+    parts: Vec<Arc<Part>>,
     keys: usize,
     /// The total length of the keys' texts, in bytes.
     texts: usize,
     writes: u64,
 }
 
-fn hash_of(key: &str) -> u64 {
-    let mut hasher = DefaultHasher::new();
-    key.hash(&mut hasher);
-    hasher.finish()
-}
-
 impl Table {
-    /// Returns the index of the part that contains a key, and the key's index in that part.
-    fn find(&self, hash: u64, key: &str) -> Option<(usize, usize)> {
-        let part = hash as usize % self.parts.len().max(1);
-        let mut entries = self.parts.get(part)?.iter();
-        let place = entries.position(|entry| entry.hash == hash && *entry.key == *key)?;
-        Some((part, place))
+    /// Returns the index of the part in which a key belongs.
+    fn part(&self, key: &str) -> usize {
+        let mut hasher = DefaultHasher::new();
+        key.hash(&mut hasher);
+        hasher.finish() as usize % self.parts.len().max(1)
     }
 
     pub(super) fn get(&self, key: &str) -> Option<f64> {
-        let (part, place) = self.find(hash_of(key), key)?;
-        Some(self.parts[part][place].value)
+        let (value, _) = self.parts.get(self.part(key))?.get(key)?;
+        Some(*value)
     }
 
     pub(super) fn set(&mut self, key: &Arc<str>, value: f64) {
         self.writes += 1;
-        let entry = TableEntry {
-            hash: hash_of(key),
-            key: key.clone(),
-            value,
-            written: self.writes,
-        };
-        match self.find(entry.hash, key) {
-            Some((part, place)) => Arc::make_mut(&mut self.parts[part])[place] = entry,
-            None => self.add(entry),
-        }
+        self.put(key, (value, self.writes));
     }
 
-    /// Adds an entry whose key is not in the table yet.
-    fn add(&mut self, entry: TableEntry) {
+    fn put(&mut self, key: &Arc<str>, entry: (f64, u64)) {
         if self.keys == PART * self.parts.len() {
-            let parts = (2 * self.parts.len()).max(1);
-            let old = std::mem::replace(&mut self.parts, vec![Arc::default(); parts]);
-            for entry in old.iter().flat_map(|part| part.iter()) {
-                self.part_of(entry.hash).push(entry.clone());
+            let larger = Table {
+                parts: vec![Arc::default(); (2 * self.parts.len()).max(1)],
+                writes: self.writes,
+                ..Table::default()
+            };
+            let old = replace(self, larger);
+            for (key, entry) in old.parts.iter().flat_map(|part| &**part) {
+                self.put(key, *entry);
             }
         }
-        self.keys += 1;
-        self.texts += entry.key.len();
-        self.part_of(entry.hash).push(entry);
-    }
-
-    fn part_of(&mut self, hash: u64) -> &mut Vec<TableEntry> {
-        let part = hash as usize % self.parts.len();
-        Arc::make_mut(&mut self.parts[part])
+        let part = self.part(key);
+        let known = Arc::make_mut(&mut self.parts[part]).insert(key.clone(), entry);
+        if known.is_none() {
+            self.keys += 1;
+            self.texts += key.len();
+        }
     }
 
     fn bytes(&self) -> usize {
@@ -141,22 +121,22 @@ impl Table {
             writes: self.writes,
             ..Table::default()
         };
-        for entry in self.ordered().skip(dropped) {
-            kept.add(entry.clone());
+        for (key, entry) in self.ordered().skip(dropped) {
+            kept.put(key, *entry);
         }
         *self = kept;
         true
     }
 
-    fn ordered(&self) -> impl Iterator<Item = &TableEntry> {
-        let mut entries: Vec<&TableEntry> = self.parts.iter().flat_map(|part| &**part).collect();
-        entries.sort_unstable_by_key(|entry| entry.written);
+    fn ordered(&self) -> impl Iterator<Item = (&Arc<str>, &(f64, u64))> {
+        let mut entries: Vec<_> = self.parts.iter().flat_map(|part| &**part).collect();
+        entries.sort_unstable_by_key(|(_, (_, written))| *written);
         entries.into_iter()
     }
 
     /// Returns all keys with their values, in the order in which they were last written.
     pub(super) fn in_order(&self) -> impl Iterator<Item = (&Arc<str>, f64)> {
-        self.ordered().map(|entry| (&entry.key, entry.value))
+        self.ordered().map(|(key, (value, _))| (key, *value))
     }
 }
 

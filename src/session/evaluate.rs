@@ -214,9 +214,9 @@ impl Session {
         let engine = self.engine(text);
         let ast = self.compile(&engine, text)?;
         let value = self.run(&engine, &self.functions.merge(&ast), text)?;
-        let reports = self.batch.call().take_reports();
-        let metrics =
-            deep_stack::call(|| reports.metrics()).map_err(|error| self.failed_in(text, error))?;
+        let effects = self.batch.call().take_reports();
+        let reports =
+            deep_stack::call(|| effects.reported()).map_err(|error| self.failed_in(text, error))?;
         self.own_unchanged(text)?;
         let answer = self.answer(text, &value)?;
         // Variables that a later `let` of the same name hides are dropped, because they would still take memory.
@@ -235,8 +235,8 @@ impl Session {
         }
         Ok(EvaluatedInput {
             answer,
-            metrics,
             functions,
+            metrics: reports.metrics,
             prints: reports.prints,
             notes: reports.notes,
         })

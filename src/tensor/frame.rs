@@ -35,6 +35,8 @@ pub struct Frame {
     /// Whether token tensors that are computed only from coarser tensors are f64.
     pub(crate) is_f64: bool,
     pub(crate) context: Context,
+    /// The index of the group in its batch, if this is the frame of one group.
+    pub(crate) group: Option<usize>,
     /// The view, if this frame was made for a function passed to `map_groups` that runs once for all groups.
     view: Option<Arc<GroupView>>,
     /// The memory reserved for the layout, if this is the layout of a group or a layout made by `regroup`.
@@ -72,6 +74,7 @@ impl Frame {
             stream: 0,
             is_f64,
             context,
+            group: None,
             view: None,
             _reservation: None,
         })
@@ -82,6 +85,7 @@ impl Frame {
         let reservation = self.context.guard.hold(layout.bytes());
         Frame {
             layout: Arc::new(layout),
+            group: None,
             view: None,
             _reservation: reservation.map(Arc::new),
             ..self.clone()
@@ -100,6 +104,7 @@ impl Frame {
                 .stream
                 .wrapping_mul(0x9e37_79b9_7f4a_7c15)
                 .wrapping_add(group as u64 + 1),
+            group: Some(group),
             ..self.over(self.layout.group(group))
         })
     }
@@ -111,6 +116,7 @@ impl Frame {
             is_by_group: AtomicBool::new(false),
         });
         Arc::new(Frame {
+            group: None,
             view: Some(view),
             ..self.clone()
         })

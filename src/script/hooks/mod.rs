@@ -5,7 +5,6 @@ mod run;
 
 use std::sync::Arc;
 
-use request::Request;
 use rhai::{Dynamic, Engine, FuncArgs};
 use run::invoke;
 
@@ -15,7 +14,7 @@ use super::hook::Hook;
 use super::outcome::{Loss, Outcome};
 use super::recipe::Recipe;
 use super::state::State;
-use crate::batch::{Batch, Computed, Level};
+use crate::batch::{Batch, Computed};
 use crate::deep_stack;
 use crate::diagnostic::{Diagnostic, Diagnostics};
 use crate::tensor::Tensor;
@@ -73,15 +72,8 @@ impl Recipe {
     /// invalid if it is not a tensor, is not at response or token level, has values that are not finite, or is finer than the
     /// caller takes ([`Batch::with_one_advantage_per`]). A weight must be at response level and must not be negative.
     pub fn advantage(&self, batch: &Batch, state: &mut State) -> Result<Outcome, Diagnostics> {
-        let request = Request {
-            recipe: self,
-            hook: Hook::Advantage,
-            batch,
-            advantage: None,
-            guard: self.host.guard(),
-        };
         let mut after = state.clone();
-        let outcome = request.answer(&mut after)?;
+        let outcome = self.answer(Hook::Advantage, batch, None, &mut after)?;
         let is_fit = batch.check_level(&outcome.advantage);
         is_fit.map_err(|error| self.at_hook(Hook::Advantage, error))?;
         *state = after;
@@ -104,14 +96,7 @@ impl Recipe {
             let error = Diagnostic::error("the advantage belongs to another batch");
             return Err(self.at_hook(Hook::Loss, error));
         }
-        let request = Request {
-            recipe: self,
-            hook: Hook::Loss,
-            batch,
-            advantage,
-            guard: self.host.guard(),
-        };
-        let outcome = request.answer(state)?;
+        let outcome = self.answer(Hook::Loss, batch, advantage, state)?;
         Ok(Loss {
             value: outcome.loss.unwrap_or_default(),
             gradient: outcome.advantage,
@@ -163,7 +148,7 @@ impl Recipe {
                 hooks.weight()?;
             }
             if let Hook::Reward | Hook::Weight = hook {
-                return Ok(hooks.batch().column(hook.name())?);
+                return Ok(hooks.batch.column(hook.name())?);
             }
             if hook == Hook::Advantage || self.has(Hook::Advantage) {
                 let (advantage, loss) = hooks.advantage()?;
@@ -171,10 +156,10 @@ impl Recipe {
                 if hook == Hook::Advantage {
                     return Ok(advantage);
                 }
-                hooks.given.insert("advantage".to_string(), advantage);
+                hooks.give(Hook::Advantage, advantage)?;
             }
             hooks.recipe = &default;
-            hooks.loss_tensor(hooks.batch())
+            hooks.loss_tensor()
         })
     }
 
@@ -192,20 +177,14 @@ impl Recipe {
             let of_rewards = [Hook::Reward, Hook::Returns, Hook::Weight, Hook::Advantage];
             for hook in of_rewards.into_iter().filter(|hook| self.has(*hook)) {
                 let tensor = hooks.signal(hook)?;
-                let name = match (hook, tensor.level()) {
-                    (Hook::Reward, Level::Token) => Some("token_reward"),
-                    (Hook::Reward | Hook::Weight, _) => Some(hook.name()),
-                    _ => None,
-                };
-                if let Some(name) = name {
-                    hooks.given.insert(name.to_string(), tensor.clone());
-                    hooks.input.complete_rewards(&mut hooks.given)?;
+                if let Hook::Reward | Hook::Weight = hook {
+                    hooks.give(hook, tensor.clone())?;
                 }
                 traced.push((hook, tensor));
             }
             if self.has(Hook::Loss) {
-                hooks.given.clear();
-                traced.push((Hook::Loss, hooks.loss_tensor(hooks.batch())?));
+                hooks.batch = hooks.input.clone();
+                traced.push((Hook::Loss, hooks.loss_tensor()?));
             }
             Ok((traced, hooks.finished_state()?))
         })
@@ -221,6 +200,7 @@ impl Recipe {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::batch::Level;
     use crate::script::Host;
 
     fn column(batch: &Batch, name: &str, level: Level, values: Vec<f64>) -> Batch {

@@ -1,6 +1,5 @@
-//! A request for the advantage or the loss of a batch, which the script or the native kernel of a built-in answers.
+//! Computes the advantage or the loss of a batch, by the script or by the native kernel of a built-in.
 
-use std::sync::Arc;
 use std::time::Instant;
 
 use crate::batch::{Batch, Computed};
@@ -8,61 +7,62 @@ use crate::diagnostic::Diagnostics;
 use crate::script::bindings::batch::ScriptBatch;
 use crate::script::hook::Hook;
 use crate::script::kernels::{HookInputs, Kernel};
-use crate::script::outcome::{Outcome, Reports};
+use crate::script::outcome::Outcome;
 use crate::script::recipe::Recipe;
 use crate::script::sandbox::without_panic;
 use crate::script::state::State;
-use crate::tensor::{Guard, Moments};
+use crate::tensor::Moments;
 
 /// The maximum number of bytes that a kernel holds per response, not counting tokens: a few numbers and sums.
 const BYTES_PER_RESPONSE: usize = 8 * size_of::<f64>() + 2 * size_of::<Moments>();
 
-/// A request for the advantage or the loss of a batch.
-pub(super) struct Request<'a> {
-    pub(super) recipe: &'a Recipe,
-    pub(super) hook: Hook,
-    pub(super) batch: &'a Batch,
-    /// The advantage that the loss gets, if any.
-    pub(super) advantage: Option<&'a Computed>,
-    pub(super) guard: Arc<Guard>,
-}
-
-impl Request<'_> {
-    /// Answers the request. `state` changes only if the request succeeds.
-    pub(super) fn answer(&self, state: &mut State) -> Result<Outcome, Diagnostics> {
-        let (script, native) = (&self.recipe.script, &self.recipe.host.native);
-        let kernel = script
-            .builtin
-            .and_then(|builtin| native.kernel(builtin.name));
+impl Recipe {
+    /// Computes the advantage or the loss (`hook`) of a batch, by the script or by its kernel. `advantage` is what the loss gets,
+    /// if anything. `state` changes only if this succeeds.
+    pub(super) fn answer(
+        &self,
+        hook: Hook,
+        batch: &Batch,
+        advantage: Option<&Computed>,
+        state: &mut State,
+    ) -> Result<Outcome, Diagnostics> {
+        let (script, native) = (&self.script, &self.host.native);
+        let kernels = (script.builtin).and_then(|builtin| native.kernel(builtin.name));
         // No kernel supports weights.
-        let Some(kernel) = kernel.filter(|_| !self.batch.has("weight")) else {
-            return self.by_script(state);
+        let Some(kernels) = kernels.filter(|_| !batch.has("weight")) else {
+            return self.by_script(hook, batch, advantage, state);
         };
-        let tokens: Vec<&str> = self.batch.token_columns().map(|(name, _)| name).collect();
-        let columns: Vec<&str> = self.batch.columns().collect();
-        let (is_f64, given) = (self.batch.is_f64(), self.advantage.map(Computed::level));
+        // Script and kernel run under the same limits, even if both run.
+        let recipe = self.for_step();
+        let tokens: Vec<&str> = batch.token_columns().map(|(name, _)| name).collect();
+        let columns: Vec<&str> = batch.columns().collect();
+        let (is_f64, given) = (batch.is_f64(), advantage.map(Computed::level));
         let (name, version) = (&script.name, &script.version);
-        let call = format!("{name} {version}: the native `{}`", self.hook.name());
-        let params = &self.recipe.params;
-        let kind = format!("{params} {columns:?} {tokens:?} {is_f64} {given:?}");
+        let call = format!("{name} {version}: the native `{}`", hook.name());
+        let kind = format!("{} {columns:?} {tokens:?} {is_f64} {given:?}", self.params);
         native.answer(
             &call,
             &kind,
-            || self.by_script(state),
-            || self.by_kernel(kernel),
+            || recipe.by_script(hook, batch, advantage, state),
+            || recipe.by_kernel(kernels, hook, batch, advantage),
         )
     }
 
-    /// Answers the request by running the script. `state` changes only if the request succeeds.
-    fn by_script(&self, state: &mut State) -> Result<Outcome, Diagnostics> {
+    fn by_script(
+        &self,
+        hook: Hook,
+        batch: &Batch,
+        advantage: Option<&Computed>,
+        state: &mut State,
+    ) -> Result<Outcome, Diagnostics> {
         let started = Instant::now();
-        let (step, is_loss) = (self.batch.step(), self.hook == Hook::Loss);
+        let (step, is_loss) = (batch.step(), hook == Hook::Loss);
         let update = is_loss.then(|| state.updates(step));
-        let call = self.recipe.host.call_under(&self.guard, step, update);
-        let input = ScriptBatch::new(call.clone(), self.batch);
-        let (outcome, left) = self.recipe.with_hooks(self.hook, input, state, |hooks| {
+        let call = self.host.call_for(step, update);
+        let input = ScriptBatch::new(call.clone(), batch);
+        let (outcome, left) = self.with_hooks(hook, input, state, |hooks| {
             let (reward, weight, (tensor, loss)) = if is_loss {
-                hooks.give(self.batch, self.advantage)?;
+                hooks.prepare_loss(batch, advantage)?;
                 (None, None, hooks.loss()?)
             } else {
                 (hooks.reward()?, hooks.weight()?, hooks.advantage()?)
@@ -70,18 +70,8 @@ impl Request<'_> {
             let advantage = hooks.compute(&tensor, loss.as_ref())?;
             let loss = loss.map(|loss| loss.evaluate()).transpose()?;
             let correct = (!is_loss).then(|| correct(&hooks.input)).flatten();
-            let effects = call.take_reports();
-            let metrics = effects.metrics.iter().map(|(metric, _)| metric.clone());
-            let reporters = metrics.filter_map(|(hook, name)| Some((hook?, name)));
-            let reports = Reports {
-                metrics: effects.metrics()?,
-                reporters: reporters.collect(),
-                prints: effects.prints,
-                notes: effects.notes,
-                map_groups: effects.map_groups,
-                time: started.elapsed(),
-                native: None,
-            };
+            let mut reports = call.take_reports().reported()?;
+            reports.time = started.elapsed();
             let outcome = Outcome {
                 reward,
                 weight,
@@ -101,25 +91,28 @@ impl Request<'_> {
 
     /// Runs the kernel on the batch that the script would get. Returns `None` if the kernel declines or fails, or if there is not
     /// enough memory.
-    fn by_kernel(&self, kernel: Kernel) -> Option<Outcome> {
-        let started = Instant::now();
-        let (host, layout) = (&self.recipe.host, self.batch.layout());
+    fn by_kernel(
+        &self,
+        kernels: [Kernel; 2],
+        hook: Hook,
+        batch: &Batch,
+        advantage: Option<&Computed>,
+    ) -> Option<Outcome> {
+        let (started, layout) = (Instant::now(), batch.layout());
         let bytes = layout.responses() * BYTES_PER_RESPONSE;
-        let _reservation = self.guard.reserve(bytes).ok()?;
-        let call = host.call_under(&self.guard, self.batch.step(), None);
-        let is_advantage = self.hook == Hook::Advantage;
-        let mut batch = self.batch.clone();
-        if let Some(advantage) = self.advantage {
-            batch = batch.with("advantage", advantage).ok()?;
-        }
+        let call = self.host.call(batch.step());
+        let _reservation = call.guard().reserve(bytes).ok()?;
+        let is_advantage = hook == Hook::Advantage;
+        let given = advantage.map(|advantage| batch.clone().with("advantage", advantage));
         let inputs = HookInputs {
-            script: ScriptBatch::new(call, self.batch),
-            batch,
-            guard: &self.guard,
-            params: &self.recipe.params,
+            script: ScriptBatch::new(call.clone(), batch),
+            batch: given.unwrap_or_else(|| Ok(batch.clone())).ok()?,
+            guard: call.guard(),
+            params: &self.params,
             factor: is_advantage.then(|| -(layout.tokens() as f64)),
-            by_rows: host.by_rows,
+            by_rows: self.host.by_rows,
         };
+        let kernel = kernels[usize::from(inputs.batch.is_f64())];
         let mut outcome = without_panic("in a kernel", || kernel(&inputs)).ok()??;
         outcome.correct = is_advantage.then(|| correct(&inputs.script)).flatten();
         outcome.reports.time = started.elapsed();

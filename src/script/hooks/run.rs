@@ -1,6 +1,5 @@
 //! Runs the hooks of one call of a recipe, and checks and computes their results.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use rhai::{CallFnOptions, Dynamic, Engine, FuncArgs, Scope};
@@ -22,8 +21,8 @@ pub(super) struct HookRun<'a> {
     engine: Engine,
     /// The batch of the call, without changes by hooks.
     pub(super) input: ScriptBatch,
-    /// Columns that replace the batch's own columns.
-    pub(super) given: BTreeMap<String, Tensor>,
+    /// The batch with the columns that replace its own: the results of earlier hooks, and the advantage that a loss gets.
+    pub(super) batch: ScriptBatch,
     state: Dynamic,
     /// The hook that is running or whose result is being computed. An error without a location is shown at its definition.
     hook: Hook,
@@ -51,8 +50,8 @@ impl Recipe {
             let mut hooks = HookRun {
                 recipe: self,
                 engine: self.engine(input.call()),
+                batch: input.clone(),
                 input,
-                given: BTreeMap::new(),
                 state: state.to_dynamic(),
                 hook: Hook::Advantage,
             };
@@ -64,8 +63,14 @@ impl Recipe {
 }
 
 impl HookRun<'_> {
-    pub(super) fn batch(&self) -> ScriptBatch {
-        self.input.with(self.given.clone())
+    /// Makes the result of a hook a column, which later hooks see.
+    pub(super) fn give(&mut self, hook: Hook, tensor: Tensor) -> Raised<()> {
+        let name = match (hook, tensor.level()) {
+            (Hook::Reward, Level::Token) => "token_reward",
+            _ => hook.name(),
+        };
+        self.batch = self.batch.with([(name.to_string(), tensor)].into())?;
+        Ok(())
     }
 
     /// Returns the state after the hooks' changes.
@@ -81,10 +86,10 @@ impl HookRun<'_> {
         Ok(state.with_tables(tables))
     }
 
-    fn call(&mut self, hook: Hook, batch: ScriptBatch) -> Raised<Dynamic> {
+    fn call(&mut self, hook: Hook) -> Raised<Dynamic> {
         self.hook = hook;
         self.input.call().effects().hook = Some(hook);
-        let args = (batch, self.recipe.params.to_map());
+        let args = (self.batch.clone(), self.recipe.params.to_map());
         invoke(self.recipe, &self.engine, hook, &mut self.state, args)
     }
 
@@ -94,12 +99,7 @@ impl HookRun<'_> {
             return Ok(None);
         }
         let (tensor, value) = self.signal_value(Hook::Reward)?;
-        let name = match value.level() {
-            Level::Token => "token_reward",
-            _ => "reward",
-        };
-        self.given.insert(name.to_string(), tensor);
-        self.input.complete_rewards(&mut self.given)?;
+        self.give(Hook::Reward, tensor)?;
         Ok(Some(value))
     }
 
@@ -122,12 +122,16 @@ impl HookRun<'_> {
             let help = "0 takes a response out of the loss, 2 counts it twice";
             return Err(CallError::new(format!("the weight is {found} at {at}"), help).into());
         }
-        self.given.insert("weight".to_string(), tensor);
+        self.give(Hook::Weight, tensor)?;
         Ok(Some(value))
     }
 
     /// Adds the advantage to the batch for the loss. Fails if the recipe has a `weight` hook but the batch no column `weight`.
-    pub(super) fn give(&mut self, batch: &Batch, advantage: Option<&Computed>) -> Raised<()> {
+    pub(super) fn prepare_loss(
+        &mut self,
+        batch: &Batch,
+        advantage: Option<&Computed>,
+    ) -> Raised<()> {
         if self.recipe.has(Hook::Weight) && !batch.has("weight") {
             // The loss must not silently be computed without weights.
             self.hook = Hook::Weight;
@@ -138,13 +142,13 @@ impl HookRun<'_> {
         if let Some(advantage) = advantage {
             let (level, values) = (advantage.level(), advantage.buffer().clone());
             let tensor = Tensor::from_buffer(self.input.frame(), level, values)?;
-            self.given.insert("advantage".to_string(), tensor);
+            self.give(Hook::Advantage, tensor)?;
         }
         Ok(())
     }
 
-    pub(super) fn loss_tensor(&mut self, batch: ScriptBatch) -> Raised<Tensor> {
-        let result = self.call(Hook::Loss, batch)?;
+    pub(super) fn loss_tensor(&mut self) -> Raised<Tensor> {
+        let result = self.call(Hook::Loss)?;
         let tensor = result.read_lock::<Tensor>().map(|tensor| tensor.clone());
         let help = match tensor {
             Some(loss) if loss.level() == Level::Batch => return Ok(loss),
@@ -163,9 +167,8 @@ impl HookRun<'_> {
 
     /// Calls the `loss` hook, and returns dloss/dlogp and the loss, not yet computed.
     pub(super) fn loss(&mut self) -> Raised<(Tensor, Option<Tensor>)> {
-        let batch = self.batch();
-        let loss = self.loss_tensor(batch.clone())?;
-        let logp = batch.column("logp").map_err(|problem| {
+        let loss = self.loss_tensor()?;
+        let logp = self.batch.column("logp").map_err(|problem| {
             let problem = problem.diagnostic.message.clone();
             CallError::new(problem, "a loss needs the policy's log-probs")
         })?;
@@ -198,8 +201,7 @@ impl HookRun<'_> {
 
     /// Calls a hook that gives a value to each response or token, and returns its tensor, not yet computed.
     pub(super) fn signal(&mut self, hook: Hook) -> Raised<Tensor> {
-        let batch = self.batch();
-        let result = self.call(hook, batch)?;
+        let result = self.call(hook)?;
         let name = hook.name();
         let tensor = result.read_lock::<Tensor>().map(|tensor| tensor.clone());
         let is_weight = hook == Hook::Weight;

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use super::cases::cases;
 use super::world::{OnThreads, Steps, World, alone, leaf, number, regrouped, values};
-use crate::batch::{Buffer, BufferOwner, FloatBuffer};
+use crate::batch::{Buffer, FloatBuffer};
 use crate::tensor::error::TensorErrorKind;
 use crate::tensor::kernel::Kernel;
 use crate::tensor::op::{self, Argument, Class, Derivative, Op};
@@ -351,8 +351,8 @@ fn a_cancel_stops_values_that_may_take_long_at_once() {
 /// Values that cancel the guard when they are read, and count the reads.
 struct Cancels(Vec<f64>, Arc<Guard>, Arc<AtomicUsize>);
 
-impl BufferOwner<f64> for Cancels {
-    fn as_slice(&self) -> &[f64] {
+impl AsRef<[f64]> for Cancels {
+    fn as_ref(&self) -> &[f64] {
         self.1.cancel();
         self.2.fetch_add(1, Ordering::Relaxed);
         &self.0

@@ -20,40 +20,29 @@ use crate::tensor::{Frame, Level, Reservation, Stopped, Tensor, TensorError, op}
 /// A batch as a script sees it: the whole batch of a call, one of its groups, the same responses in other groups, or any of these
 /// with columns added or replaced.
 #[derive(Clone, Debug)]
-pub(crate) struct ScriptBatch(pub(super) Arc<Inner>);
-
-#[derive(Debug)]
-pub(super) struct Inner {
+pub(crate) struct ScriptBatch {
     pub(super) whole: Arc<WholeBatch>,
-    /// The steps that lead from the whole batch to this batch.
-    pub(super) steps: Vec<Step>,
+    /// The frames of the batches that lead from the whole batch to this batch, each a group of the batch before it or the same
+    /// responses in other groups; empty for the whole batch.
+    pub(super) path: Arc<[Arc<Frame>]>,
     /// Columns that hide the whole batch's columns of the same name, such as a shaped reward, the advantage, or columns that a
-    /// script adds. With each column is the number of steps from the whole batch to the batch to which the column was added.
+    /// script adds. With each column is the length of the path to the batch to which the column was added.
     pub(super) added: Arc<BTreeMap<String, (Tensor, usize)>>,
-    /// Columns that were converted to this batch from a batch fewer steps away, by name. Each is converted only once, so that a
-    /// gradient meets the same node everywhere.
-    carried: Arc<Mutex<BTreeMap<String, Tensor>>>,
-    _reservation: Option<Reservation>,
+    /// The tensors of other columns, by name: columns of the whole batch, or columns converted to this batch from a batch before
+    /// it. Each is made only once, so that a gradient with respect to `logp` meets the same node everywhere.
+    columns: Arc<Mutex<BTreeMap<String, Tensor>>>,
+    _reservation: Option<Arc<Reservation>>,
 }
 
 /// The batch of a call, with the tensors and keys that have been made from its columns so far.
 #[derive(Debug)]
 pub(super) struct WholeBatch {
-    pub(super) frame: Arc<Frame>,
-    pub(super) call: Arc<CallContext>,
+    frame: Arc<Frame>,
+    call: Arc<CallContext>,
     pub(super) batch: Batch,
-    /// Tensors by column name. Each is made only once, so that a gradient with respect to `logp` meets the same node everywhere.
-    columns: Mutex<BTreeMap<String, Tensor>>,
+    columns: Arc<Mutex<BTreeMap<String, Tensor>>>,
     /// Keys by the names of their columns.
     pub(super) keys: Mutex<BTreeMap<Vec<String>, Key>>,
-}
-
-/// A step from one batch to another batch with the same columns: to one of its groups, or to other groups.
-#[derive(Clone, Debug)]
-pub(super) struct Step {
-    frame: Arc<Frame>,
-    /// The index of the group, if the step goes to one group; `None` if all responses stay.
-    pub(super) group: Option<usize>,
 }
 
 /// Columns that can be derived if the batch lacks them, each with the columns of which any one suffices to derive it. `verified`,
@@ -79,82 +68,110 @@ impl ScriptBatch {
             frame: Frame::new(batch.layout().clone(), batch.is_f64(), call.context.clone()),
             call,
             batch: batch.clone(),
-            columns: Mutex::default(),
+            columns: Arc::default(),
             keys: Mutex::default(),
         };
-        ScriptBatch::of(Arc::new(whole), Vec::new(), Arc::default(), Arc::default())
+        ScriptBatch::of_whole(&Arc::new(whole)).counted()
     }
 
-    fn of(
-        whole: Arc<WholeBatch>,
-        steps: Vec<Step>,
-        added: Arc<BTreeMap<String, (Tensor, usize)>>,
-        carried: Arc<Mutex<BTreeMap<String, Tensor>>>,
-    ) -> Self {
-        // 1,024 bytes are for one node of a map, which has room for 11 entries; a batch seldom has more added columns.
-        let bytes = size_of::<Inner>() + 1024 + 128 * added.len();
-        ScriptBatch(Arc::new(Inner {
-            _reservation: whole.call.guard().hold(bytes),
-            whole,
-            steps,
-            added,
-            carried,
-        }))
-    }
-
-    /// Returns the same batch with the given columns, which hide the batch's own columns of the same names.
-    pub(in crate::script) fn with(&self, columns: BTreeMap<String, Tensor>) -> Self {
-        if columns.is_empty() {
-            return self.clone();
+    pub(super) fn of_whole(whole: &Arc<WholeBatch>) -> Self {
+        ScriptBatch {
+            whole: whole.clone(),
+            path: Arc::default(),
+            added: Arc::default(),
+            columns: whole.columns.clone(),
+            _reservation: None,
         }
-        let (this, mut added) = (&*self.0, (*self.0.added).clone());
-        let columns = columns.into_iter();
-        added.extend(columns.map(|(name, tensor)| (name, (tensor, this.steps.len()))));
-        let (whole, steps, carried) = (&this.whole, this.steps.clone(), &this.carried);
-        ScriptBatch::of(whole.clone(), steps, added.into(), carried.clone())
+    }
+
+    /// Returns the batch with its memory counted by the call's guard.
+    fn counted(self) -> Self {
+        // 1,024 bytes are for one node of a map, which has room for 11 entries; a batch seldom has more added columns.
+        let bytes = size_of::<ScriptBatch>() + 1024 + 128 * self.added.len();
+        let reservation = self.call().guard().hold(bytes);
+        ScriptBatch {
+            _reservation: reservation.map(Arc::new),
+            ..self
+        }
+    }
+
+    /// Returns the same batch with the given columns, which hide the batch's own columns of the same names. If only one of `reward`
+    /// and `token_reward` is given, derives the other, unless the given column is the batch's own.
+    pub(in crate::script) fn with(
+        &self,
+        mut columns: BTreeMap<String, Tensor>,
+    ) -> Result<Self, TensorError> {
+        let is_own = |name, x: &Tensor| self.known(name).is_some_and(|own| own.same(x));
+        let other = match (columns.get("reward"), columns.get("token_reward")) {
+            (Some(x), None) if !is_own("reward", x) => {
+                Some(("token_reward", op::at_last_token(x)?))
+            }
+            (None, Some(x)) if !is_own("token_reward", x) => {
+                Some(("reward", op::sum_of_tokens(x)?))
+            }
+            _ => None,
+        };
+        columns.extend(other.map(|(name, tensor)| (name.to_string(), tensor)));
+        let (steps, mut added) = (self.path.len(), (*self.added).clone());
+        added.extend(
+            columns
+                .into_iter()
+                .map(|(name, tensor)| (name, (tensor, steps))),
+        );
+        let added = Arc::new(added);
+        Ok(ScriptBatch {
+            added,
+            ..self.clone()
+        }
+        .counted())
     }
 
     /// Returns the batch one step further, whose responses or groups are those of `frame`.
-    pub(super) fn after(&self, frame: Arc<Frame>, group: Option<usize>) -> ScriptBatch {
-        let (this, mut steps) = (&*self.0, self.0.steps.clone());
-        steps.push(Step { frame, group });
-        ScriptBatch::of(
-            this.whole.clone(),
-            steps,
-            this.added.clone(),
-            Arc::default(),
-        )
+    pub(super) fn after(&self, frame: Arc<Frame>) -> ScriptBatch {
+        let path = self.path.iter().cloned().chain([frame]);
+        ScriptBatch {
+            path: path.collect(),
+            columns: Arc::default(),
+            ..self.clone()
+        }
+        .counted()
     }
 
     pub(crate) fn frame(&self) -> &Arc<Frame> {
-        let last = self.0.steps.last();
-        last.map_or(&self.0.whole.frame, |step| &step.frame)
+        self.path.last().unwrap_or(&self.whole.frame)
     }
 
     pub(crate) fn call(&self) -> &Arc<CallContext> {
-        &self.0.whole.call
+        &self.whole.call
+    }
+
+    /// Returns whether both are the same object.
+    pub(super) fn is_same(&self, other: &ScriptBatch) -> bool {
+        Arc::ptr_eq(&self.columns, &other.columns) && Arc::ptr_eq(&self.added, &other.added)
     }
 
     /// Converts a tensor of the batch that is `steps` steps from the whole batch to a tensor of this batch.
     pub(super) fn carry(&self, tensor: Tensor, steps: usize) -> Result<Tensor, TensorError> {
-        let mut rest = self.0.steps[steps..].iter();
-        rest.try_fold(tensor, |tensor, step| match step.group {
-            Some(group) => tensor.select(group, &step.frame),
-            None => tensor.rehomed(&step.frame),
+        let mut rest = self.path[steps..].iter();
+        rest.try_fold(tensor, |tensor, frame| match frame.group {
+            Some(group) => tensor.select(group, frame),
+            None => tensor.rehomed(frame),
         })
     }
 
     /// Returns the columns of the whole batch that have been used so far.
     pub(crate) fn known_columns(&self) -> Vec<(String, Tensor)> {
-        lock(&self.0.whole.columns).clone().into_iter().collect()
+        lock(&self.whole.columns).clone().into_iter().collect()
     }
 
     /// Returns the names of the batch's own columns, including those that a script added, and of the columns that can be derived.
     pub(crate) fn column_names(&self) -> (Vec<String>, Vec<String>) {
-        let (mut own, mut derived) = self.0.whole.column_names();
-        let mut added: Vec<String> = self.0.added.keys().cloned().collect();
+        let own = self.whole.batch.column_names().map(str::to_string);
+        let mut own: Vec<String> = own.collect();
+        let mut added: Vec<String> = self.added.keys().cloned().collect();
         added.retain(|name| !own.contains(name));
         own.extend(added);
+        let mut derived: Vec<String> = self.whole.derivable().map(str::to_string).collect();
         derived.retain(|name| !own.contains(name));
         (own, derived)
     }
@@ -171,28 +188,25 @@ impl ScriptBatch {
     /// Returns the column of a name, which may be derived. If there is none, the error says which columns there are.
     pub(crate) fn column(&self, name: &str) -> Result<Tensor, CallError> {
         let found = self.find(name)?;
-        found.ok_or_else(|| self.0.whole.unknown(name))
+        found.ok_or_else(|| self.whole.unknown(name))
     }
 
     /// Returns the column of a name; `None` if the batch neither has the column nor can derive it.
     pub(in crate::script) fn find(&self, name: &str) -> Result<Option<Tensor>, CallError> {
-        let added = self.0.added.get(name).cloned();
-        let found = match added {
-            None => self.0.whole.find(name)?.map(|tensor| (tensor, 0)),
-            added => added,
-        };
-        let Some((tensor, steps)) = found else {
-            return Ok(None);
-        };
-        if steps == self.0.steps.len() {
-            return Ok(Some(tensor));
+        if let Some(known) = self.known(name) {
+            return Ok(Some(known));
         }
-        if let Some(known) = lock(&self.0.carried).get(name) {
-            return Ok(Some(known.clone()));
-        }
-        let carried = self.carry(tensor, steps)?;
-        let mut all = lock(&self.0.carried);
-        Ok(Some(all.entry(name.to_string()).or_insert(carried).clone()))
+        let found = match self.added.get(name) {
+            Some((tensor, steps)) => Some(self.carry(tensor.clone(), *steps)?),
+            None if self.path.is_empty() && self.added.is_empty() => self.made(name)?,
+            None => {
+                // Columns are derived from the batch's own columns, not from those that a script added.
+                let of_whole = ScriptBatch::of_whole(&self.whole).find(name)?;
+                of_whole.map(|tensor| self.carry(tensor, 0)).transpose()?
+            }
+        };
+        let mut columns = lock(&self.columns);
+        Ok(found.map(|tensor| columns.entry(name.to_string()).or_insert(tensor).clone()))
     }
 
     /// Returns the same batch with a script's columns (tensors or numbers), which hide the batch's columns of the same names.
@@ -224,50 +238,81 @@ impl ScriptBatch {
             };
             given.insert(name.to_string(), column);
         }
-        self.complete_rewards(&mut given)?;
-        Ok(self.with(given))
-    }
-
-    /// If only one of `reward` and `token_reward` is given, derives the other, unless the given column is the batch's own.
-    pub(in crate::script) fn complete_rewards(
-        &self,
-        given: &mut BTreeMap<String, Tensor>,
-    ) -> Result<(), TensorError> {
-        let own = |name, x: &Tensor| self.known(name).is_some_and(|own| own.same(x));
-        let (name, other) = match (given.get("reward"), given.get("token_reward")) {
-            (Some(x), None) if !own("reward", x) => ("token_reward", op::at_last_token(x)?),
-            (None, Some(x)) if !own("token_reward", x) => ("reward", op::sum_of_tokens(x)?),
-            _ => return Ok(()),
-        };
-        given.insert(name.to_string(), other);
-        Ok(())
+        Ok(self.with(given)?)
     }
 
     /// Returns a column of this batch, if it has been added or used already.
     fn known(&self, name: &str) -> Option<Tensor> {
-        let last = self.0.steps.len();
-        match self.0.added.get(name) {
-            Some((tensor, steps)) if *steps == last => Some(tensor.clone()),
-            None if last == 0 => lock(&self.0.whole.columns).get(name).cloned(),
-            _ => lock(&self.0.carried).get(name).cloned(),
+        match self.added.get(name) {
+            Some((tensor, steps)) if *steps == self.path.len() => Some(tensor.clone()),
+            _ => lock(&self.columns).get(name).cloned(),
         }
     }
 
     /// Returns whether a column exists without being derived, because it is the batch's own or was added.
     pub(in crate::script) fn has(&self, name: &str) -> bool {
-        self.0.added.contains_key(name) || self.0.whole.batch.has(name)
+        self.added.contains_key(name) || self.whole.batch.has(name)
+    }
+
+    /// Makes the tensor of a column of the whole batch, which is this batch; `None` if it neither has the column nor can derive it.
+    fn made(&self, name: &str) -> Result<Option<Tensor>, CallError> {
+        let (whole, frame) = (&*self.whole, self.frame());
+        if let Some(values) = whole.batch.response_buffer(name) {
+            return Ok(Some(whole.of_batch(values)?));
+        }
+        if let Some(store) = whole.batch.token_column(name) {
+            return Ok(Some(Tensor::column(frame, store.clone())));
+        }
+        if !whole.follows(name) {
+            return Ok(None);
+        }
+        let (batch, layout) = (&whole.batch, frame.layout());
+        // The column is derived from other columns, by the usual conventions.
+        Ok(Some(match name {
+            "reward" if batch.has("token_reward") => {
+                op::sum_of_tokens(&self.column("token_reward")?)?
+            }
+            "reward" => self.column("correct")?,
+            "correct" if !batch.has("reward") && !batch.has("token_reward") => {
+                whole.note("there is no column `reward`: the reward is 1 where the completion's answer equals the solution's, and 0 elsewhere");
+                self.column("verified")?
+            }
+            "verified" => whole.verified()?,
+            "token_reward" => op::at_last_token(&self.column("reward")?)?,
+            "correct" => {
+                // This is the batch's own reward, because a reward that a script has shaped is not a column of the whole batch.
+                op::greater(&self.column("reward")?, &Tensor::number(0.0))?
+            }
+            "logp" => {
+                let old = batch.token_column("old_logp");
+                let old = old.ok_or_else(|| whole.unknown(name))?;
+                whole.note(OLD_FOR_LOGP);
+                // This makes a separate leaf of the graph, because `old_logp` must have no part in a gradient with respect to
+                // `logp`.
+                Tensor::column(frame, old.clone())
+            }
+            "turn" => {
+                // Each run of tokens between two holes in a response's mask is one turn of the trajectory.
+                let runs =
+                    (0..layout.responses()).flat_map(|one| layout.runs(one).iter().enumerate());
+                let turns = runs.flat_map(|(turn, run)| repeat_n(turn as f32, run.len as usize));
+                let turns: Vec<f32> = turns.collect();
+                Tensor::from_buffer(frame, Level::Token, turns.into())?
+            }
+            _ => {
+                let tokens_of = |response| layout.tokens_of(response).len() as f64;
+                let lengths = (0..layout.responses()).map(tokens_of);
+                Tensor::of_responses(frame, lengths.collect())?
+            }
+        }))
     }
 }
 
 impl WholeBatch {
-    fn column_names(&self) -> (Vec<String>, Vec<String>) {
-        let own = self.batch.column_names().map(|name| name.to_string());
-        let derived = DERIVED.iter().map(|(name, _)| name.to_string());
-        let own: Vec<String> = own.collect();
-        let derived = derived
-            .filter(|name| !own.contains(name) && self.follows(name))
-            .collect();
-        (own, derived)
+    /// Returns the names of the columns that can be derived, and that the batch lacks.
+    fn derivable(&self) -> impl Iterator<Item = &'static str> {
+        let names = DERIVED.iter().map(|(name, _)| *name);
+        names.filter(|name| !self.batch.has(name) && self.follows(name))
     }
 
     /// Returns whether a column can be derived from the batch's own columns.
@@ -286,76 +331,6 @@ impl WholeBatch {
             }),
             None => false,
         }
-    }
-
-    fn find(&self, name: &str) -> Result<Option<Tensor>, CallError> {
-        let known = lock(&self.columns).get(name).cloned();
-        if known.is_some() {
-            return Ok(known);
-        }
-        let found = self.own_column(name)?;
-        let mut columns = lock(&self.columns);
-        Ok(found.map(|tensor| columns.entry(name.to_string()).or_insert(tensor).clone()))
-    }
-
-    pub(super) fn column(&self, name: &str) -> Result<Tensor, CallError> {
-        self.find(name)?.ok_or_else(|| self.unknown(name))
-    }
-
-    fn own_column(&self, name: &str) -> Result<Option<Tensor>, CallError> {
-        if let Some(values) = self.batch.response_buffer(name) {
-            return Ok(Some(self.of_batch(values)?));
-        }
-        if let Some(store) = self.batch.token_column(name) {
-            return Ok(Some(Tensor::column(&self.frame, store.clone())));
-        }
-        let follows = self.follows(name);
-        follows.then(|| self.derived(name)).transpose()
-    }
-
-    /// Derives a column from other columns, by the usual conventions.
-    fn derived(&self, name: &str) -> Result<Tensor, CallError> {
-        Ok(match name {
-            "reward" if self.batch.has("token_reward") => {
-                op::sum_of_tokens(&self.column("token_reward")?)?
-            }
-            "reward" => self.column("correct")?,
-            "correct" if !self.batch.has("reward") && !self.batch.has("token_reward") => {
-                self.note("there is no column `reward`: the reward is 1 where the completion's answer equals the solution's, and 0 elsewhere");
-                self.column("verified")?
-            }
-            "verified" => self.verified()?,
-            "token_reward" => op::at_last_token(&self.column("reward")?)?,
-            "correct" => {
-                // This is the batch's own reward, because a reward that a script has shaped is not a column of the whole batch.
-                op::greater(&self.column("reward")?, &Tensor::number(0.0))?
-            }
-            "logp" => {
-                let old = self
-                    .batch
-                    .token_column("old_logp")
-                    .ok_or_else(|| self.unknown(name))?;
-                self.note(OLD_FOR_LOGP);
-                // This makes a separate leaf of the graph, because `old_logp` must have no part in a gradient with respect to
-                // `logp`.
-                Tensor::column(&self.frame, old.clone())
-            }
-            "turn" => {
-                // Each run of tokens between two holes in a response's mask is one turn of the trajectory.
-                let layout = self.frame.layout();
-                let runs =
-                    (0..layout.responses()).flat_map(|one| layout.runs(one).iter().enumerate());
-                let turns = runs.flat_map(|(turn, run)| repeat_n(turn as f32, run.len as usize));
-                let turns: Vec<f32> = turns.collect();
-                Tensor::from_buffer(&self.frame, Level::Token, turns.into())?
-            }
-            _ => {
-                let layout = self.frame.layout();
-                let tokens_of = |response| layout.tokens_of(response).len() as f64;
-                let lengths = (0..layout.responses()).map(tokens_of);
-                Tensor::of_responses(&self.frame, lengths.collect())?
-            }
-        })
     }
 
     /// Makes a tensor from a response column's values, which it shares with the batch.
@@ -409,9 +384,7 @@ impl WholeBatch {
         } else if ours != name {
             return error.did_you_mean(name, ours).into();
         } else {
-            let (_, derived) = self.column_names();
-            let derived = suggest::list(derived.iter().map(String::as_str));
-            match (&*suggest::list(own), &*derived) {
+            match (&*suggest::list(own), &*suggest::list(self.derivable())) {
                 ("", "") => "it has only groups".to_string(),
                 ("", names) | (names, "") => format!("it has {names}"),
                 (own, derived) => format!("it has {own}; derived from these: {derived}"),

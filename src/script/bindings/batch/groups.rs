@@ -11,7 +11,7 @@ impl ScriptBatch {
     pub(super) fn groups(&self) -> impl Iterator<Item = ScriptBatch> {
         self.frame().note_inspected();
         let groups = 0..self.frame().layout().groups();
-        groups.map(|group| self.after(self.frame().group(group), Some(group)))
+        groups.map(|group| self.after(self.frame().group(group)))
     }
 
     /// Returns the batch with each group split by a key or by the values of a response tensor. If `across` is true, the old
@@ -28,14 +28,13 @@ impl ScriptBatch {
             None => code.to_string().into(),
         };
         let layout = self.frame().layout().regroup(&values, across, name);
-        Ok(self.after(self.frame().with_layout(layout), None))
+        Ok(self.after(self.frame().with_layout(layout)))
     }
 
     /// Returns the name of the group if this is the batch of one group, and fails otherwise.
     pub(super) fn own_key(&self) -> Raised<ImmutableString> {
         self.frame().note_inspected();
-        let last = self.0.steps.last();
-        if last.is_some_and(|step| step.group.is_some()) {
+        if self.frame().group.is_some() {
             return Ok((&*self.frame().layout().group_id(0).name()).into());
         }
         let message = "`key` is the name of one group: write `g.key` in `for g in batch.groups`";

@@ -4,14 +4,13 @@ use std::sync::Arc;
 
 use rhai::{Dynamic, ImmutableString};
 
-use super::columns::{ScriptBatch, WholeBatch};
+use super::columns::ScriptBatch;
 use crate::parallel::lock;
 use crate::script::bindings::keys::Key;
-use crate::script::call::CallContext;
 use crate::script::error::CallError;
 use crate::script::value::text;
 use crate::suggest;
-use crate::tensor::{Frame, Level, Tensor, TensorError};
+use crate::tensor::{Level, Tensor};
 
 impl ScriptBatch {
     /// Makes the key of the columns that a script names. Fails if it names none.
@@ -29,48 +28,45 @@ impl ScriptBatch {
         self.key(&names)
     }
 
-    /// Makes the key of columns of texts or numbers. Without a text column `group`, this name stands for the groups' names.
+    /// Makes the key of columns of texts or numbers. Without a text column `group`, this name stands for the groups' names. The
+    /// texts of several columns are joined so that different combinations of texts give different names.
     fn key(&self, names: &[&str]) -> Result<Key, CallError> {
-        if names.iter().any(|name| self.0.added.contains_key(*name)) {
-            let columns = names.iter().map(|name| self.texts(name));
-            return Ok(key_of(
-                self.frame(),
-                self.call(),
-                &columns.collect::<Result<Vec<_>, _>>()?,
-            )?);
+        let is_added = names.iter().any(|name| self.added.contains_key(*name));
+        if !is_added && !self.path.is_empty() {
+            let mut key = ScriptBatch::of_whole(&self.whole).key(names)?;
+            key.codes = self.carry(key.codes, 0)?;
+            return Ok(key);
         }
-        let mut key = self.0.whole.key(names)?;
-        key.codes = self.carry(key.codes, 0)?;
+        let joined: Vec<String> = names.iter().map(|name| name.to_string()).collect();
+        if !is_added && let Some(key) = lock(&self.whole.keys).get(&joined) {
+            return Ok(key.clone());
+        }
+        let columns = names.iter().map(|name| self.texts(name));
+        let columns = columns.collect::<Result<Vec<_>, _>>()?;
+        let text = |row: usize| match &columns[..] {
+            [column] => column[row].clone(),
+            columns => {
+                let texts = columns.iter().map(|column| column[row].replace('/', "//"));
+                texts.collect::<Vec<_>>().join("/ ").into()
+            }
+        };
+        let responses = 0..self.frame().layout().responses();
+        let key = Key::of(self.frame(), self.call(), responses.map(text))?;
+        if !is_added {
+            lock(&self.whole.keys).insert(joined, key.clone());
+        }
         Ok(key)
     }
 
     /// Returns the text of each response in a column of texts or numbers.
     fn texts(&self, name: &str) -> Result<Vec<Arc<str>>, CallError> {
-        match self.0.added.get(name) {
-            Some((tensor, steps)) => numbers(name, &self.carry(tensor.clone(), *steps)?),
-            None => Ok(self.key(&[name])?.texts()?),
+        let (batch, layout) = (&self.whole.batch, self.frame().layout());
+        if self.added.contains_key(name) {
+            return numbers(name, &self.column(name)?);
         }
-    }
-}
-
-impl WholeBatch {
-    fn key(&self, names: &[&str]) -> Result<Key, CallError> {
-        let joined: Vec<String> = names.iter().map(|name| name.to_string()).collect();
-        if let Some(key) = lock(&self.keys).get(&joined) {
-            return Ok(key.clone());
+        if !self.path.is_empty() {
+            return Ok(self.key(&[name])?.texts()?);
         }
-        let columns = names.iter().map(|name| self.texts(name));
-        let key = key_of(
-            &self.frame,
-            &self.call,
-            &columns.collect::<Result<Vec<_>, _>>()?,
-        )?;
-        lock(&self.keys).insert(joined, key.clone());
-        Ok(key)
-    }
-
-    fn texts(&self, name: &str) -> Result<Vec<Arc<str>>, CallError> {
-        let (batch, layout) = (&self.batch, self.batch.layout());
         if let Some(texts) = batch.text(name) {
             return Ok(texts.to_vec());
         }
@@ -110,21 +106,4 @@ fn numbers(name: &str, column: &Tensor) -> Result<Vec<Arc<str>>, CallError> {
     let numbers = column.evaluate()?;
     let texts = numbers.iter().map(|x| (x + 0.0).to_string().into());
     Ok(texts.collect())
-}
-
-/// Makes a key from the responses' texts in some columns. The texts of several columns are joined so that different combinations
-/// of texts give different names.
-fn key_of(
-    frame: &Arc<Frame>,
-    call: &Arc<CallContext>,
-    columns: &[Vec<Arc<str>>],
-) -> Result<Key, TensorError> {
-    let text = |row: usize| match columns {
-        [column] => column[row].clone(),
-        columns => {
-            let texts = columns.iter().map(|column| column[row].replace('/', "//"));
-            texts.collect::<Vec<_>>().join("/ ").into()
-        }
-    };
-    Key::of(frame, call, (0..frame.layout().responses()).map(text))
 }

@@ -11,8 +11,8 @@ use rhai::{Array, Dynamic, FnPtr, Map, NativeCallContext};
 
 use super::columns::ScriptBatch;
 use crate::diagnostic::Diagnostic;
-use crate::script::call::MapGroupsNote;
 use crate::script::error::{CallError, Raised, origin};
+use crate::script::outcome::MapGroupsNote;
 use crate::script::value::{as_tensor, describe};
 use crate::tensor::{Frame, Level, Tensor, TensorError};
 
@@ -58,7 +58,7 @@ impl ScriptBatch {
     /// Computes the results of all groups by one call of the function. Returns `None` if it has to be called for each group.
     fn called_once(&self, context: &NativeCallContext, f: &FnPtr) -> Option<Tensor> {
         let frame = self.frame().view();
-        let batch = self.after(frame.clone(), None);
+        let batch = self.after(frame.clone());
         let result = f.call_within_context::<Dynamic>(context, (batch,));
         let part = result.and_then(|result| part_of(&result));
         if !frame.close_view() {
@@ -134,7 +134,7 @@ fn is_same(a: &Dynamic, b: &Dynamic) -> bool {
         return std::ptr::eq(a.inner(), b.inner());
     }
     if let (Some(a), Some(b)) = (a.read_lock::<ScriptBatch>(), b.read_lock::<ScriptBatch>()) {
-        return Arc::ptr_eq(&a.0, &b.0);
+        return a.is_same(&b);
     }
     if let (Some(a), Some(b)) = (a.read_lock::<Map>(), b.read_lock::<Map>()) {
         let mut pairs = a.iter().zip(b.iter());
