@@ -422,12 +422,20 @@ mod tests {
     use super::*;
     use crate::LiveRecipe;
     use crate::live::watch::ring;
+    use std::path::Path;
     use std::time::Duration;
 
     const LONG: Duration = Duration::from_secs(3600);
 
     fn times(factor: u32) -> String {
         format!("fn advantage(batch, p) {{ batch.reward * {factor}.0 }}\n")
+    }
+
+    /// Writes a file beside the script and renames it, because a reader may see a file that `write` has truncated as empty.
+    fn save(path: &Path, text: String) {
+        let beside = path.with_extension("tmp");
+        std::fs::write(&beside, text).unwrap();
+        std::fs::rename(beside, path).unwrap();
     }
 
     /// A script in a folder of its own, and a live recipe that does not follow it yet.
@@ -454,7 +462,7 @@ mod tests {
         };
         live.follow(path.to_str().unwrap()).unwrap();
         for (factor, is_good) in [(2, false), (3, false), (4, true), (2, false), (5, true)] {
-            std::fs::write(&path, times(factor)).unwrap();
+            save(&path, times(factor));
             assert!(live.refresh(LONG));
             match &live.events()[..] {
                 [LiveEvent::Published(change)] if is_good => {
@@ -483,7 +491,7 @@ mod tests {
             is_polling_reported: false,
             waiting: Vec::new(),
         };
-        std::fs::write(&path, times(2)).unwrap();
+        save(&path, times(2));
         let (sender, _answer) = sync_channel(1);
         let shared = live.shared.clone();
         let asking = std::thread::spawn(move || {
@@ -505,7 +513,7 @@ mod tests {
         live.follow(path.to_str().unwrap()).unwrap();
         let error = live.follow(path.to_str().unwrap()).unwrap_err();
         assert!(error.to_string().contains("follows a file already"));
-        std::fs::write(&path, times(2)).unwrap();
+        save(&path, times(2));
         assert!(live.refresh(LONG));
         assert_eq!(live.newest().recipe().text(), times(2));
     }
