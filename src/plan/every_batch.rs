@@ -13,8 +13,7 @@ const REMEMBERS: &str =
     "remembers values from step to step, but a function of tensors remembers nothing";
 const REMEMBERED: &str = "add the remembered values to the batch, as a column";
 const REGROUPS: &str = "regroups the batch by its values, which cannot be written in PyTorch yet";
-pub(super) const REGROUPED: &str =
-    "give the batch these groups, and write one file for each grouping";
+const REGROUPED: &str = "give the batch these groups, and write one file for each grouping";
 const BY_GROUP: &str = "`map_groups` calls its function group by group here, because that function reads values, reports numbers or draws random numbers";
 pub(super) const GROUPS_HELP: &str = "a function that reads no value is called once for all groups: use `where(condition, a, b)` in it instead of `if`, and no \
     `metric` or `print`";

@@ -16,7 +16,6 @@ impl Graph {
         &self,
         notation: Notation,
     ) -> (Vec<(Hook, Vec<Statement>)>, Vec<Text>) {
-        let names = self.names();
         let own = |name: &str, level: Level| match notation {
             Notation::Latex => format!("{}{}", symbol(name), index(level)),
             _ => name.to_string(),
@@ -26,20 +25,19 @@ impl Graph {
             let all = args.chain(self.results.iter().map(|(_, result)| result));
             all.filter(|arg| arg.node() == Some(node)).count()
         };
+        let is_shared = |node: usize| notation == Notation::Latex && uses(node) > 1;
+        let names = self.names(is_shared);
         let mut texts = vec![Text::number(""); self.nodes.len()];
         let hooks = self.parts().map(|(hook, result, nodes)| {
             let mut statements = Vec::new();
             for at in nodes {
                 let node = &self.nodes[at];
-                let is_result = self
-                    .results
-                    .iter()
-                    .any(|(_, result)| result.node() == Some(at));
-                let is_shared = notation == Notation::Latex && uses(at) > 1;
+                let mut results = self.results.iter();
+                let is_result = results.any(|(_, result)| result.node() == Some(at));
                 let name = own(&names[at], node.level);
                 texts[at] = if node.row == COLUMN {
                     Text::number(name)
-                } else if node.name.is_some() || is_result || is_shared {
+                } else if node.name.is_some() || is_result || is_shared(at) {
                     let value = operation(node, &texts, notation).into_number(notation);
                     statements.push((name.clone(), value.text));
                     Text::number(name)
@@ -84,8 +82,8 @@ pub(super) fn term(arg: &Arg, texts: &[Text], notation: Notation) -> Text {
             },
         },
         Arg::Level(level) => level.to_string(),
-        Arg::Choice(choice) if is_latex => format!("\\operatorname{{{}}}", plain(choice)),
-        Arg::Choice(choice) => choice.to_string(),
+        Arg::Word(word) if is_latex => format!("\\operatorname{{{}}}", plain(word)),
+        Arg::Word(word) => word.to_string(),
     })
 }
 
@@ -141,7 +139,12 @@ fn by_name(node: &Node, notation: Notation) -> String {
         [a, b] if is_sign => format!("{a} {} {b}", node.row),
         [a] if node.row == "neg" => format!("-{a}"),
         [a] if is_sign => format!("{}{a}", node.row),
-        [of, to] if node.row == SIZE => format!("number of {of} values in each {to}"),
+        [of, to, groups @ ..] if node.row == SIZE => {
+            let made = groups.split_first();
+            let made = made.map(|(name, keys)| format!(" of {name}({})", keys.join(", ")));
+            let of_groups = made.unwrap_or_default();
+            format!("number of {of} values in each {to}{of_groups}")
+        }
         [x, rest @ ..] if is_method => format!("{x}.{}({})", node.row, rest.join(", ")),
         args => format!("{}({})", node.row, args.join(", ")),
     }

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeSet, HashSet};
 use std::hash::{DefaultHasher, Hash, Hasher};
+use std::sync::Arc;
 
 use crate::script::Hook;
 use crate::tensor::{Level, Origin, Tensor};
@@ -22,8 +23,6 @@ pub(super) struct Node {
     pub(super) row: &'static str,
     pub(super) args: Vec<Arg>,
     pub(super) level: Level,
-    /// The grouping of the values: 0 for the groups of the batch, and another number for each `regroup`.
-    pub(super) groups: usize,
     pub(super) origin: Option<Origin>,
     /// The name of the column, or of the script's variable or function whose value the node is.
     pub(super) name: Option<String>,
@@ -46,8 +45,6 @@ pub(super) const RANDOM: &str = "random";
 /// The row of the number of values of one level in each cell of another level.
 pub(super) const SIZE: &str = "size";
 pub(super) const AT_LAST_TOKEN: &str = "at_last_token";
-/// The row of an argument's values in other groups.
-pub(super) const REGROUP: &str = "regroup";
 /// The rows of one group's part of an argument, and of parts that are joined.
 pub(super) const BY_GROUP: [&str; 2] = ["groups", "map_groups"];
 
@@ -76,7 +73,8 @@ pub(super) enum Arg {
     /// A number, and the expression of parameters from which it was computed, if any.
     Number(f64, Option<Use>),
     Level(Level),
-    Choice(&'static str),
+    /// A choice, or the name of a column or function.
+    Word(Arc<str>),
 }
 
 impl Arg {
@@ -93,8 +91,8 @@ impl Node {
         self.args.iter().filter_map(Arg::node)
     }
 
-    /// Returns the operation with its arguments as a key. Two nodes with the same key have the same values, whatever parameters
-    /// their numbers were computed from.
+    /// Returns the operation with its arguments as a key. Two nodes in the same groups with the same key have the same values,
+    /// whatever parameters their numbers were computed from.
     pub(super) fn key(&self) -> String {
         let args = self.args.iter().map(|arg| match arg {
             Arg::Number(number, _) => format!("{:x}", number.to_bits()),
@@ -102,10 +100,7 @@ impl Node {
         });
         let name = self.name.as_deref().filter(|_| self.row == COLUMN);
         let args: Vec<String> = args.collect();
-        format!(
-            "{} {args:?} {} {name:?} {}",
-            self.row, self.level, self.groups
-        )
+        format!("{} {args:?} {} {name:?}", self.row, self.level)
     }
 
     /// Returns the level of the operation's first argument, and the level that a later argument names.
@@ -160,23 +155,30 @@ impl Graph {
         })
     }
 
-    /// Returns a name for each node: the name of a column, of a hook's result, of a variable or function of the script, or a name
-    /// with a number.
-    pub(super) fn names(&self) -> Vec<String> {
+    /// Returns a name for each node: the name of a column, of a hook's result, of a variable or function of the script, or else,
+    /// if `is_shown` returns true for the node, `x`, with a number if several nodes have such a name.
+    pub(super) fn names(&self, is_shown: impl Fn(usize) -> bool) -> Vec<String> {
         let given: Vec<&str> = self.results.iter().map(|(hook, _)| gives(*hook)).collect();
+        let result = |index| self.results.iter().find(|(_, of)| of.node() == Some(index));
+        let named = self.nodes.iter().map(|node| node.name.as_deref());
+        let unnamed = named.clone().enumerate();
+        let unnamed =
+            unnamed.filter(|(at, name)| name.is_none() && result(*at).is_none() && is_shown(*at));
+        let is_x_free = unnamed.count() == 1 && !named.clone().any(|name| name == Some("x"));
         let mut names: Vec<String> = Vec::new();
         for (index, node) in self.nodes.iter().enumerate() {
             let own = node.name.as_deref();
             let variable = own.filter(|_| !node.is_of_function);
-            let mut results = self.results.iter();
-            let result = results.find(|(_, of)| of.node() == Some(index));
-            names.push(match (variable, result) {
+            names.push(match (variable, result(index)) {
                 (None, Some((hook, _))) => gives(*hook).to_string(),
                 (Some(name), _) if node.row == COLUMN => name.to_string(),
+                _ if own.is_none() && !is_shown(index) => String::new(),
                 _ => {
                     let is_free =
                         |name: &String| !names.contains(name) && !given.contains(&&**name);
-                    let first = own.filter(|own| !given.contains(own));
+                    let first = own
+                        .or(is_x_free.then_some("x"))
+                        .filter(|own| !given.contains(own));
                     let start = 1 + usize::from(first.is_some());
                     let numbered = (start..).map(|at| format!("{}{at}", own.unwrap_or("x")));
                     let mut all = first.map(str::to_string).into_iter().chain(numbered);
@@ -229,7 +231,7 @@ impl Normal {
             }
             let (hashes, order): (Vec<u64>, Vec<usize>) = args.into_iter().unzip();
             let name = node.name.as_ref().filter(|_| node.row == COLUMN);
-            of_nodes.push(hash((node.row, hashes, node.level, node.groups, name)));
+            of_nodes.push(hash((node.row, hashes, node.level, name)));
             orders.push(order);
         }
         let results = graph.results.iter();

@@ -18,7 +18,7 @@ def to_float(x: Tensor) -> Tensor:
 
 
 def safe_div(a: Tensor, b: Tensor) -> Tensor:
-    """a / b, and 0 where b is 0."""
+    """a / b, and 0 if b is 0."""
     is_zero = b == 0
     return torch.where(is_zero, 0.0, a / torch.where(is_zero, 1.0, b))
 

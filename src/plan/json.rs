@@ -25,7 +25,7 @@ impl Plan {
                 .map(|(name, setting)| (name, json!(setting)));
             json!({ "recipe": builtin, "params": settings.collect::<Value>() })
         });
-        let names = self.graph.names();
+        let names = self.graph.names(|_| true);
         let hooks = self.graph.results.iter().map(|(hook, result)| {
             let below = self.graph.below(result, &[]);
             let nodes = below.iter().map(|index| {
@@ -71,6 +71,6 @@ fn of_arg(arg: &Arg, list: &[usize]) -> Value {
             "of": made_of.as_ref().map(|made_of| made_of.written(str::to_string)),
         }),
         Arg::Level(level) => json!(level.name()),
-        Arg::Choice(choice) => json!(choice),
+        Arg::Word(word) => json!(**word),
     }
 }

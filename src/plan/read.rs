@@ -4,7 +4,7 @@ use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use super::graph::{
-    AT_LAST_TOKEN, Arg, BY_GROUP, COLUMN, Graph, Node, RANDOM, REGROUP, SHAPED_REWARD, SIZE, VALUES,
+    AT_LAST_TOKEN, Arg, BY_GROUP, COLUMN, Graph, Node, RANDOM, SHAPED_REWARD, SIZE, VALUES,
 };
 use super::rows;
 use crate::batch::{Batch, Column, FloatBuffer, Layout};
@@ -13,7 +13,7 @@ use crate::diagnostic::Diagnostics;
 use crate::script::{Hook, Recipe, ScriptBatch, State};
 use crate::tensor::kernel::{Kernel, Unary};
 use crate::tensor::op::{Argument, Param, ParamKind};
-use crate::tensor::{Level, Prim, Tensor, Trace};
+use crate::tensor::{GroupKey, Level, Prim, Tensor, Trace};
 
 /// The purpose of a graph.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -46,23 +46,18 @@ impl Traced {
         let input = ScriptBatch::new(host.call(batch.step()), batch);
         let (hooks, state) = recipe.on(&host).traced(&input, state)?;
         // A derived column appears in the graph as the formula from which it is derived.
-        let is_given =
-            |name: &str, tensor: &Tensor| tensor.inner().args.is_empty() || batch.has(name);
-        let (mut given, mut derived) = (HashMap::new(), HashMap::new());
-        for (name, tensor) in input.known_columns() {
-            let columns = if is_given(&name, &tensor) {
-                &mut given
-            } else {
-                &mut derived
-            };
-            columns.insert(tensor.id(), name);
-        }
+        let columns = input.known_columns().into_iter();
+        let (given, derived): (Vec<_>, Vec<_>) =
+            columns.partition(|(name, tensor)| tensor.inner().args.is_empty() || batch.has(name));
+        let by_id = |columns: Vec<(String, Tensor)>| {
+            let names = columns.into_iter();
+            names.map(|(name, tensor)| (tensor.id(), name)).collect()
+        };
         let mut reader = Reader {
             trace: &trace,
-            columns: given,
-            derived,
+            columns: by_id(given),
+            derived: by_id(derived),
             form,
-            layouts: vec![input.frame().layout.clone()],
             graph: Graph::default(),
             known: HashMap::new(),
             equal: HashMap::new(),
@@ -93,8 +88,6 @@ struct Reader<'a> {
     /// The names of columns that are derived from other columns, by the ids of their tensors.
     derived: HashMap<usize, String>,
     form: Form,
-    /// The layouts found so far, starting with the layout of the batch.
-    layouts: Vec<Arc<Layout>>,
     graph: Graph,
     /// The arguments that stand for the tensors already read, by the ids of the tensors.
     known: HashMap<usize, Arg>,
@@ -183,7 +176,6 @@ impl Reader<'_> {
             row,
             args: args.collect(),
             level: tensor.level(),
-            groups: self.groups(tensor),
             origin: tensor.origin().cloned(),
             name: self.columns.get(&id).or(self.derived.get(&id)).cloned(),
             is_of_function: false,
@@ -198,7 +190,7 @@ impl Reader<'_> {
                 let key = if is_unique {
                     id.to_string()
                 } else {
-                    node.key()
+                    format!("{} {:?}", node.key(), groups(tensor))
                 };
                 let nodes = &mut self.graph.nodes;
                 let index = *self.equal.entry(key).or_insert_with(|| {
@@ -225,11 +217,7 @@ impl Reader<'_> {
         while let (Prim::Expand, [of]) = (&base.inner().prim, &base.inner().args[..])
             && !self.columns.contains_key(&base.id())
         {
-            let is_of_others = match (layout(&base), layout(of)) {
-                (Some(a), Some(b)) => !Arc::ptr_eq(a, b),
-                _ => false,
-            };
-            if is_of_others && base.level() == of.level() {
+            if base.level() == of.level() && groups(&base) != groups(of) {
                 break;
             }
             base = of.clone();
@@ -237,16 +225,14 @@ impl Reader<'_> {
         base
     }
 
-    fn groups(&mut self, tensor: &Tensor) -> usize {
-        let Some(own) = layout(tensor) else {
-            return 0;
-        };
-        let mut layouts = self.layouts.iter();
-        let known = layouts.position(|layout| Arc::ptr_eq(layout, own));
-        known.unwrap_or_else(|| {
-            self.layouts.push(own.clone());
-            self.layouts.len() - 1
-        })
+    /// Returns the function by which a script made a tensor's groups, and the keys; `None` if no script made them.
+    fn made_by(&self, tensor: &Tensor) -> Option<(&'static str, Vec<Part>)> {
+        let groups = self.trace.groups(tensor.frame()?)?;
+        let keys = groups.keys.into_iter().map(|key| match key {
+            GroupKey::Column(name) => Part::Constant(Arg::Word(name)),
+            GroupKey::Tensor(tensor) => Part::Tensor(tensor.ungrouped().clone()),
+        });
+        Some((groups.name, keys.collect()))
     }
 
     /// Returns the name of the row of a tensor, and the tensor's arguments.
@@ -263,7 +249,7 @@ impl Reader<'_> {
                     (Argument::Level(level), _) => Arg::Level(*level),
                     (Argument::Number(number), _) => Arg::Number(*number, None),
                     (Argument::Choice(choice), ParamKind::Choice(names)) => {
-                        Arg::Choice(names[*choice])
+                        Arg::Word(names[*choice].into())
                     }
                     _ => unreachable!("a choice is one of a parameter's choices"),
                 })
@@ -273,6 +259,7 @@ impl Reader<'_> {
         }
         let node = tensor.inner();
         let level = |level: Level| Part::Constant(Arg::Level(level));
+        let word = |word: &str| Part::Constant(Arg::Word(word.into()));
         let mut args: Vec<Part> = node.args.iter().cloned().map(Part::Tensor).collect();
         let row = match &node.prim {
             Prim::Number(number) => {
@@ -289,6 +276,13 @@ impl Reader<'_> {
             }
             Prim::Count(of) => {
                 args.extend([level(*of), level(node.level)]);
+                // The number of a response's tokens is the same in all groups.
+                if node.level != Level::Response
+                    && let Some((name, keys)) = self.made_by(tensor)
+                {
+                    args.push(word(name));
+                    args.extend(keys);
+                }
                 SIZE
             }
             Prim::Within(op, to) => {
@@ -303,7 +297,13 @@ impl Reader<'_> {
             }
             Prim::AtLastToken => AT_LAST_TOKEN,
             Prim::Random(_) => RANDOM,
-            Prim::Expand => REGROUP,
+            Prim::Expand => {
+                args[0] = Part::Tensor(node.args[0].ungrouped().clone());
+                let made = self.made_by(tensor);
+                let (name, keys) = made.unwrap_or_else(|| ("group_by", vec![word("group")]));
+                args.extend(keys);
+                name
+            }
             Prim::Select(_) => BY_GROUP[0],
             Prim::Assemble(_) => BY_GROUP[1],
         };
@@ -311,9 +311,10 @@ impl Reader<'_> {
     }
 }
 
-fn layout(tensor: &Tensor) -> Option<&Arc<Layout>> {
+/// Returns the groups in which a tensor has its values, as the address of their layout.
+fn groups(tensor: &Tensor) -> Option<*const Layout> {
     let frame = tensor.frame().filter(|_| tensor.level() != Level::Batch);
-    frame.map(|frame| &frame.layout)
+    frame.map(|frame| Arc::as_ptr(&frame.layout))
 }
 
 /// Returns a batch with the usual columns that the recipe may read and the columns that a loss gets: the advantage of each token

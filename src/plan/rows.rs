@@ -3,7 +3,7 @@
 
 use std::sync::LazyLock;
 
-use super::graph::{Arg, Node};
+use super::graph::{Arg, Node, SIZE};
 use crate::tensor::Level;
 use crate::tensor::op::{self, Argument, Class};
 
@@ -59,7 +59,7 @@ pub(super) fn form(
         name == "*" || name == level.name() || name == "cell" && is_cell
     };
     let is_arg = |(kind, arg): (&str, &Arg)| match (kind, arg) {
-        ("x", Arg::Node(..)) | ("n", Arg::Number(..)) | ("c", Arg::Choice(_)) => true,
+        ("x", Arg::Node(..)) | ("n", Arg::Number(..)) | ("c", Arg::Word(_)) => true,
         (kind, Arg::Number(number, None)) => kind.parse() == Ok(*number),
         _ => false,
     };
@@ -71,7 +71,11 @@ pub(super) fn form(
             kinds.len() == node.args.len() && kinds.into_iter().zip(&node.args).all(is_arg)
         }
     };
-    let own = ROWS.iter().filter(|row| row.names.contains(&node.row));
+    // A size in groups that a script made has their keys as arguments, which no form shows.
+    let has_form = node.row != SIZE || node.args.len() == 2;
+    let own = ROWS
+        .iter()
+        .filter(|row| has_form && row.names.contains(&node.row));
     own.map(|row| (row.place, row.forms[notation as usize]))
         .find_map(|(place, form)| (!form.is_empty() && fits(place)).then_some(form))
 }

@@ -2,7 +2,7 @@
 
 use similar::{Algorithm, ChangeTag, capture_diff_slices};
 
-use super::graph::{Normal, REGROUP, SIZE, VALUES};
+use super::graph::{Normal, VALUES};
 use super::read::{Form, graph_of};
 use super::{Plan, params};
 use crate::script::{BUILTINS, ParamValue, Recipe};
@@ -74,7 +74,7 @@ impl Plan {
     }
 
     /// Compares the statements of two plans line by line: a line that only this plan has begins with `-`, a line that only the
-    /// other plan has with `+`. A last line says so if the recipes make groups, because the keys of groups are not compared.
+    /// other plan has with `+`.
     pub fn difference(&self, other: &Plan) -> String {
         let (a, b) = (self.statements(), other.statements());
         let changes = capture_diff_slices(Algorithm::Lcs, &a, &b);
@@ -89,13 +89,7 @@ impl Plan {
             };
             format!("{sign} {}\n", change.value())
         });
-        let mut text: String = lines.collect();
-        let mut nodes = self.graph.nodes.iter().chain(&other.graph.nodes);
-        if nodes.any(|node| [REGROUP, SIZE].contains(&node.row) && node.groups > 0) {
-            // The graph has the values in their new groups, but not the key from which the script made the groups.
-            text += "\nnot compared: the keys of `regroup` and `group_by`\n";
-        }
-        text
+        lines.collect()
     }
 }
 

@@ -45,7 +45,7 @@ impl Plan {
     }
 
     fn derivations(&self) -> Vec<String> {
-        let (graph, names) = (&self.graph, self.graph.names());
+        let (graph, names) = (&self.graph, self.graph.names(|_| true));
         let texts: Vec<Text> = names.iter().map(Text::number).collect();
         let derivation = |(hook, result, own): (Hook, &Arg, Vec<usize>)| {
             let below = graph.below(result, &[]).into_iter();

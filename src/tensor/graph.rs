@@ -274,6 +274,17 @@ impl Tensor {
         )
     }
 
+    /// Returns the tensor from which `rehomed` made this tensor, in one or several steps, or this tensor itself.
+    pub(crate) fn ungrouped(&self) -> &Tensor {
+        let mut own = self;
+        while let (Prim::Expand, [of]) = (&own.0.prim, &own.0.args[..])
+            && of.level() == own.level()
+        {
+            own = of;
+        }
+        own
+    }
+
     pub(crate) fn select(&self, group: usize, frame: &Arc<Frame>) -> Result<Tensor, TensorError> {
         if self.level() == Level::Batch {
             return Ok(self.clone());

@@ -1,5 +1,6 @@
 //! The trace of a computation. `src/plan` needs the calls of composed rows, because the graph holds only the parts of these rows;
-//! it also needs the tensors whose values were read. An editor needs, for each operation in a script, the tensor that it made.
+//! it also needs the tensors whose values were read, and the keys by which a script made groups. An editor needs, for each
+//! operation in a script, the tensor that it made.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex};
@@ -20,10 +21,28 @@ pub(crate) struct ComposedCall {
     _result: Tensor,
 }
 
+/// The values by which a script makes groups.
+#[derive(Clone, Debug)]
+pub(crate) enum GroupKey {
+    /// A column of the batch, which may be a column of texts, by its name.
+    Column(Arc<str>),
+    Tensor(Tensor),
+}
+
+/// The groups of a frame that a script made.
+#[derive(Clone, Debug)]
+pub(crate) struct Groups {
+    /// The name of the function that makes them from the groups of the batch.
+    pub(crate) name: &'static str,
+    pub(crate) keys: Vec<GroupKey>,
+    frame: Arc<Frame>,
+}
+
 #[derive(Debug, Default)]
 pub(crate) struct Trace {
     calls: Mutex<HashMap<usize, ComposedCall>>,
     read: Mutex<Vec<Tensor>>,
+    groups: Mutex<Vec<Groups>>,
     /// The first tensor of each operation, and the number of operations that had made a tensor before.
     made: Mutex<BTreeMap<Origin, (usize, Tensor)>>,
 }
@@ -59,6 +78,17 @@ impl Trace {
         lock(&self.read).push(tensor.clone());
     }
 
+    /// Notes that `regroup` made the groups of the frame `to` from the groups of the frame `from` by keys, or that `group_by` did,
+    /// if `across` is true.
+    pub(crate) fn note_groups(&self, from: &Frame, across: bool, by: &[GroupKey], to: &Arc<Frame>) {
+        let first = if across { "group_by" } else { "regroup" };
+        let old = self.groups(from).filter(|_| !across);
+        let (name, mut keys) = old.map_or((first, Vec::new()), |old| (old.name, old.keys));
+        keys.extend_from_slice(by);
+        let frame = to.clone();
+        lock(&self.groups).push(Groups { name, keys, frame });
+    }
+
     /// Notes the tensor that the operation at `origin` made, if it is the operation's first.
     pub(crate) fn note_made(&self, origin: Origin, tensor: &Tensor) {
         let mut made = lock(&self.made);
@@ -83,6 +113,14 @@ impl Trace {
     /// Returns the call of a composed row that made a node, if there is one.
     pub(crate) fn call(&self, node: &Tensor) -> Option<ComposedCall> {
         lock(&self.calls).get(&node.id()).cloned()
+    }
+
+    /// Returns the groups of a frame; `None` if no script made them.
+    pub(crate) fn groups(&self, of: &Frame) -> Option<Groups> {
+        let groups = lock(&self.groups);
+        let mut groups = groups.iter();
+        let found = groups.find(|own| Arc::ptr_eq(&own.frame.layout, &of.layout));
+        found.cloned()
     }
 
     /// Returns the tensors whose values were read, in the order in which they were read.

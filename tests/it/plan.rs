@@ -94,8 +94,13 @@ fn groupings_stay_apart() {
         plan(&script(&text("batch.length"))),
         plan(&script(&text("batch.reward"))),
     );
-    let means = |plan: &Plan| plan.text().matches("= regroup(reward)").count();
-    assert_eq!((means(&same), means(&other)), (2, 2), "{}", other.text());
+    let means = |plan: &Plan, by: &str| {
+        let node = format!("= group_by(reward, {by})");
+        plan.text().matches(&node).count()
+    };
+    let found = [(&same, "length"), (&other, "length"), (&other, "reward")];
+    let found = found.map(|(plan, by)| means(plan, by));
+    assert_eq!(found, [2, 1, 1], "{}", other.text());
 }
 
 #[test]
@@ -217,9 +222,16 @@ fn equations() {
         ),
         Err(_) => eprintln!("skipped: there is no pdflatex"),
     }
-    let shown = ["grpo", "passk", "grpo_lambda", "gae", "ppo_clip"];
+    let shown = ["grpo", "passk", "grpo_lambda", "gae", "gigpo", "ppo_clip"];
     let shown = shown.map(|name| (name, plan(&load(name, "")).latex()));
     cases::snapshot("plan", "latex", shown);
+    // A variable keeps its name, also if it comes after a value without a name.
+    let taken = "fn advantage(batch, p) { twice(batch.reward + 1) }\n\
+        fn twice(y) { let x = y * y; x / x.mean(\"group\") }";
+    let equations = plan(&script(taken)).latex();
+    let is_named = |of: &str| equations.contains(of);
+    assert!(is_named("x^{(1)}_i &= r_i + 1"), "{equations}");
+    assert!(is_named("x_i &= x^{(1)}_i \\, x^{(1)}_i"), "{equations}");
 }
 
 /// The built-ins that are refused are those that docs/torch.md names.
@@ -329,30 +341,77 @@ fn two_recipes_differ_by_statements() {
     );
 }
 
-/// Two recipes that differ only in the key of their groups have equal statements.
+/// Groups have their function and keys in the formula, so recipes that differ only there have different statements.
 #[test]
-fn the_keys_of_groups_are_not_compared_and_a_line_says_so() {
-    let in_groups = |key: &str, of: &str| {
-        let text =
-            format!("fn advantage(batch, p) {{ batch.reward / batch.regroup({key}).reward.{of} }}");
-        plan(&Host::new().compile("own", &text).unwrap())
-    };
-    for of in ["mean(\"group\")", "count(\"group\")"] {
-        let (a, b) = (in_groups("batch.length", of), in_groups("batch.reward", of));
-        let difference = a.difference(&b);
-        let line = "\nnot compared: the keys of `regroup` and `group_by`\n";
-        assert!(difference.ends_with(line) && !a.is_same(&b), "{difference}");
-    }
-    for text in [
-        "batch.reward / batch.reward.count(\"group\")",
-        "batch.map_groups(|g| g.reward / g.reward.count(\"group\"))",
-    ] {
-        let own = plan(
-            &Host::new()
-                .compile("own", &format!("fn advantage(batch, p) {{ {text} }}"))
-                .unwrap(),
+fn the_keys_of_groups_are_arguments() {
+    let own = |groups: &str, of: &str| {
+        let text = format!(
+            "fn advantage(batch, p) {{ let turns = batch.with(#{{ late: batch.turn > 1 }});\n\
+             let by = {groups};\nbatch.reward - by.{of} }}"
         );
-        assert!(!own.difference(&own).contains("not compared"));
+        plan(&script(&text))
+    };
+    let cases = [
+        ("batch.regroup(batch.length)", "regroup(reward, length)"),
+        ("batch.group_by(batch.length)", "group_by(reward, length)"),
+        (
+            "batch.group_by(batch.length / 2)",
+            "group_by(reward, length / 2)",
+        ),
+        // A key of columns, which may be texts.
+        (
+            "batch.regroup(batch.key(\"agent\"))",
+            "regroup(reward, agent)",
+        ),
+        (
+            "batch.regroup(batch.key(\"agent\", \"turn\"))",
+            "regroup(reward, agent, turn)",
+        ),
+        (
+            "turns.regroup(turns.key(\"agent\", \"late\"))",
+            "regroup(reward, agent, turn > 1)",
+        ),
+        // If several calls made the groups, all their keys are arguments, except keys that `group_by` ignores.
+        (
+            "batch.regroup(batch.turn).regroup(batch.length)",
+            "regroup(reward, turn, length)",
+        ),
+        (
+            "batch.group_by(batch.turn).regroup(batch.length)",
+            "group_by(reward, turn, length)",
+        ),
+        (
+            "batch.regroup(batch.turn).group_by(batch.step_reward)",
+            "group_by(reward, step_reward)",
+        ),
+        (
+            "batch.regroup(batch.turn).with(#{ reward: batch.step_reward })",
+            "regroup(step_reward, turn)",
+        ),
+        // A column from other groups: the next mean is over the groups of the batch.
+        (
+            "batch.with(#{ reward: batch.regroup(batch.turn).reward.mean(\"group\") })",
+            "group_by(regroup(reward, turn).mean(group), group)",
+        ),
+    ];
+    for (groups, mean) in cases {
+        let plan = own(groups, "reward.mean(\"group\")");
+        let expected = format!("  advantage = reward - {mean}.mean(group)\n");
+        assert_eq!(plan.difference(&plan), expected, "{groups}");
+    }
+    for of in [
+        "reward.mean(\"group\")",
+        "reward.count(\"group\")",
+        "reward.mean(\"group\").count(\"batch\")",
+    ] {
+        let plans = cases.map(|(groups, _)| own(groups, of));
+        for (index, a) in plans.iter().enumerate() {
+            for b in &plans[index + 1..] {
+                let difference = a.difference(b);
+                assert!(difference.contains("\n+ advantage = "), "{difference}");
+                assert!(!a.is_same(b) && a.latex() != b.latex());
+            }
+        }
     }
 }
 

@@ -5,8 +5,8 @@ use std::collections::BTreeSet;
 use super::python::{LONG, WIDTH, arguments, comment, free, number, parameter};
 use crate::diagnostic::Diagnostic;
 use crate::plan::Plan;
-use crate::plan::every_batch::{GROUPS_HELP, REGROUPED};
-use crate::plan::graph::{Arg, BY_GROUP, COLUMN, Node, REGROUP, SIZE, VALUES};
+use crate::plan::every_batch::GROUPS_HELP;
+use crate::plan::graph::{Arg, BY_GROUP, COLUMN, Node, SIZE, VALUES};
 use crate::plan::rows::{self, CALL, Notation, Text, binds, within};
 use crate::plan::source::statement_of;
 use crate::tensor::Level;
@@ -117,7 +117,7 @@ impl<'a> Body<'a> {
                 return Ok(Text::number(text));
             }
             Arg::Node(node, _) => *node,
-            Arg::Level(_) | Arg::Choice(_) => unreachable!("a level is no value"),
+            Arg::Level(_) | Arg::Word(_) => unreachable!("a level is no value"),
         };
         let own = self.plan.graph.nodes[node].level;
         let mut text = self.value(node)?;
@@ -231,26 +231,17 @@ impl<'a> Body<'a> {
             columns.for_each(|(name, level)| self.take(name, *level));
             let arguments = of.arguments.iter().map(|name| format!("{name}={name}"));
             let arguments: Vec<String> = arguments.collect();
-            return Ok(Text::number(format!(
-                "{}({})",
-                of.name,
-                arguments.join(", ")
-            )));
+            let call = format!("{}({})", of.name, arguments.join(", "));
+            return Ok(Text::number(call));
         }
-        let is_regrouped =
-            node.groups != 0 && !matches!(node.level, Level::Response | Level::Token);
-        let refused = match node.row {
-            VALUES => Some((OUTSIDE, COLUMN_HELP)),
-            row if BY_GROUP.contains(&row) => Some((GROUP_BY_GROUP, GROUPS_HELP)),
-            row if row == REGROUP || is_regrouped => Some(("`regroup`", REGROUPED)),
-            _ => None,
-        };
         let refuse = |what: &str, help: &str| {
             let message = format!("{what} cannot be written in PyTorch yet");
             Err(self.plan.refused(Some(node), &message, help))
         };
-        if let Some((what, help)) = refused {
-            return refuse(what, help);
+        match node.row {
+            VALUES => return refuse(OUTSIDE, COLUMN_HELP),
+            row if BY_GROUP.contains(&row) => return refuse(GROUP_BY_GROUP, GROUPS_HELP),
+            _ => {}
         }
         let has_turns = self.plan.batch.layout().has_trajectories();
         // Without trajectories, each response is a trajectory.

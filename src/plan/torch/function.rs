@@ -10,7 +10,7 @@ use crate::tensor::Level;
 
 const GROUP: &str = "[B], integers, the same for the responses to one prompt";
 const TRAJECTORY: &str = "[B], integers, the same for the turns of one trajectory";
-const MASK: &str = "true or 1 where a token counts";
+const MASK: &str = "true or 1 at each token that counts";
 
 /// The statements that a function may need. A trajectory lies within one group.
 const NEEDS: &str = "\

@@ -38,7 +38,9 @@ impl Plan {
             };
             let about = match (hook, level) {
                 (Some((Hook::Loss, _)), _) => "The loss, one number.",
-                (_, Level::Token) => "One value for each token, [B, T]; 0 where none counts.",
+                (_, Level::Token) => {
+                    "One value for each token, [B, T]; 0 at tokens that do not count."
+                }
                 (Some((Hook::Advantage, _)), _) => {
                     "One value for each response, [B]. For its tokens: advantage[:, None] * mask."
                 }

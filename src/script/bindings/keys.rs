@@ -13,7 +13,7 @@ use crate::script::limits::{ENOUGH, TABLE_KEYS};
 use crate::script::remembered::Table;
 use crate::script::value::{as_tensor, describe, in_brackets, number, text};
 use crate::tensor::op::{self, Argument};
-use crate::tensor::{Frame, Level, Reservation, Tensor, TensorError};
+use crate::tensor::{Frame, GroupKey, Level, Reservation, Tensor, TensorError};
 
 /// The number of bytes that a name takes in addition to its text.
 const NAME_BYTES: usize = 48;
@@ -24,6 +24,8 @@ pub(crate) struct Key {
     /// The index of each response's name in `names`, at response level.
     pub(in crate::script) codes: Tensor,
     pub(in crate::script) names: Arc<[Arc<str>]>,
+    /// The columns from which a script made the key.
+    pub(in crate::script) columns: Arc<[GroupKey]>,
     pub(in crate::script) call: Arc<CallContext>,
     _reservation: Option<Arc<Reservation>>,
 }
@@ -49,6 +51,7 @@ impl Key {
         Ok(Key {
             codes,
             names: names.into(),
+            columns: Arc::default(),
             call: call.clone(),
             _reservation: call.guard().hold(texts).map(Arc::new),
         })

@@ -295,7 +295,7 @@ impl HookRun<'_> {
             _ if what == GRADIENT => {
                 "the derivative of a root, a power or a std is infinite at 0: `max(x, 1e-12)` avoids 0"
             }
-            "/" => "something is divided by 0 here: `safe_div(a, b)` is 0 where b is 0",
+            "/" => "something is divided by 0 here: `safe_div(a, b)` is 0 if b is 0",
             OTHERS => {
                 "n - 1 is 0 here, as in a group of one: `where(n > 1, r - a / (n - 1), 0)` gives such a group 0; `safe_div` alone would give its response the whole reward"
             }

@@ -229,12 +229,14 @@ impl ScriptBatch {
             if frame.is_some_and(|frame| !frame.meets(own)) {
                 return Err(cannot("a tensor of another batch").into());
             }
-            let is_at_home = frame.is_some_and(|frame| Arc::ptr_eq(&frame.layout, &own.layout));
-            let column = match tensor.level() {
-                Level::Response | Level::Token if is_at_home => tensor,
-                Level::Response | Level::Token => tensor.rehomed(own)?,
-                Level::Position => tensor.expanded(Level::Token, own)?,
-                _ => tensor.expanded(Level::Response, own)?,
+            let level = match tensor.level() {
+                Level::Token | Level::Position => Level::Token,
+                _ => Level::Response,
+            };
+            let other = frame.filter(|frame| !Arc::ptr_eq(&frame.layout, &own.layout));
+            let column = match other {
+                Some(other) => tensor.expanded(level, other)?.rehomed(own)?,
+                None => tensor.expanded(level, own)?,
             };
             given.insert(name.to_string(), column);
         }

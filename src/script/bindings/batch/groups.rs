@@ -5,6 +5,8 @@ use rhai::{Dynamic, ImmutableString};
 use super::columns::ScriptBatch;
 use crate::script::bindings::keys::{Key, of_responses};
 use crate::script::error::{CallError, Raised};
+use crate::script::value::as_tensor;
+use crate::tensor::{GroupKey, Trace};
 
 impl ScriptBatch {
     /// Returns one batch per group, in the order of the groups.
@@ -23,12 +25,20 @@ impl ScriptBatch {
             Some(key) => of_responses(self.frame(), &Dynamic::from(key.codes.clone()))?,
             None => of_responses(self.frame(), by)?,
         };
+        let keys = match &key {
+            Some(key) => key.columns.to_vec(),
+            None => as_tensor(by).map(GroupKey::Tensor).into_iter().collect(),
+        };
         let name = |code: f64| match &key {
             Some(key) => key.name(code),
             None => code.to_string().into(),
         };
         let layout = self.frame().layout().regroup(&values, across, name);
-        Ok(self.after(self.frame().with_layout(layout)))
+        let frame = self.frame().with_layout(layout);
+        if let Some(trace) = Trace::of(Some(&frame)) {
+            trace.note_groups(self.frame(), across, &keys, &frame);
+        }
+        Ok(self.after(frame))
     }
 
     /// Returns the name of the group if this is the batch of one group, and fails otherwise.

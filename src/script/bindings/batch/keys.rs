@@ -10,7 +10,7 @@ use crate::script::bindings::keys::Key;
 use crate::script::error::CallError;
 use crate::script::value::text;
 use crate::suggest;
-use crate::tensor::{Level, Tensor};
+use crate::tensor::{GroupKey, Level, Tensor};
 
 impl ScriptBatch {
     /// Makes the key of the columns that a script names. Fails if it names none.
@@ -25,7 +25,13 @@ impl ScriptBatch {
             return Err(CallError::new(message, help));
         };
         let names: Vec<&str> = names.iter().map(|name| name.as_str()).collect();
-        self.key(&names)
+        let mut key = self.key(&names)?;
+        let columns = names.iter().map(|name| match self.added.get(*name) {
+            Some((tensor, _)) => GroupKey::Tensor(tensor.clone()),
+            None => GroupKey::Column((*name).into()),
+        });
+        key.columns = columns.collect();
+        Ok(key)
     }
 
     /// Makes the key of columns of texts or numbers. Without a text column `group`, this name stands for the groups' names. The
