@@ -51,7 +51,7 @@ def fresh():
     trainers, loss = (sys.modules.get(f"advlab.{name}") for name in ("_trainers", "verl.loss"))
     for live in trainers._live.values() if trainers else ():
         live.close()
-    for kept in (trainers and [trainers._live, trainers._warned], loss and [loss._losses, loss._adds_up]):
+    for kept in (trainers and [trainers._live, trainers._warned, trainers._left_out], loss and [loss._losses, loss._adds_up]):
         [one.clear() for one in kept or ()]
 
 

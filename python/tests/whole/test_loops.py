@@ -42,6 +42,8 @@ TURNS = """fn advantage(batch, p) {
     BY * (to_go - batch.step_reward.sum("trajectory").mean("group"))
 }
 """
+# The second takes turns as rows.
+BROKEN = ["fn advantage(batch, p) { batch.rewrad }", "fn advantage(batch, p) { batch.rewrad + batch.step_reward }"]
 # rLLM takes one advantage for all turns: that of the first.
 OF_FIRST = TURNS.replace("suffix_sum(0.5);", 'suffix_sum(0.5); let to_go = (to_go * (batch.turn == 0)).sum("trajectory");')
 
@@ -97,18 +99,27 @@ def test_a_trainers_own_grpo_and_the_recipe_train_alike(loop, recipe):
 
 @pytest.mark.parametrize("loop", LOOPS, indirect=True)
 def test_a_loop_is_edited_broken_and_replayed(loop, recipe, script, monkeypatch, tmp_path, replayed):
-    """The weights are those of a loop by hand, whose advantage is twice as large after the edit."""
-    text = OF_FIRST if loop.name == "rllm-turns" else TURNS if loop.name.endswith("turns") else BY
+    """The weights are those of a loop by hand, whose advantage is twice as large after the edit. Of the broken saves, the first is
+    rejected on the last batch. The second takes other rows, so it fails at the next step, which is repeated with the rows of the
+    edit."""
+    takes_turns = loop.name.endswith("turns")
+    text = OF_FIRST if loop.name == "rllm-turns" else TURNS if takes_turns else BY
     monkeypatch.setenv("ADVLAB_FOLDER", str(tmp_path / "advlab"))
     recipe(text.replace("BY", "1"))
+    events = []
 
     def between(step):
         (live,) = _trainers._live.values()
-        script(text.replace("BY", "2") if step == 1 else "fn advantage(batch, p) { batch.rewrad }", "recipe0.rhai")
-        assert live.refresh() is (step == 1)
+        saves = {1: [(text.replace("BY", "2"), True)], 2: [(BROKEN[takes_turns], False), (BROKEN[not takes_turns], True)]}
+        for saved, passes in saves.get(step, ()):
+            script(saved, "recipe0.rhai")
+            assert live.refresh() is passes
+        events.extend(live.events())
 
     _, weights = loop(own=False, between=between)
     for before, after, found in zip(expected := loop.by_hand([1, 2, 2]), expected[1:], weights[1:]):
         assert (after - before).abs().max() > 1e-3 and torch.allclose(found, after, atol=1e-5)
     rows = lines(tmp_path / "advlab/metrics.jsonl")
     assert [row["metrics"]["by"] for row in rows] == [1, 2, 2] and "3 steps agrees" in replayed(tmp_path / "advlab")
+    told = [(event.kind, event.at_step) for event in events if event.kind in ("rejected", "published")]
+    assert told == [("published", False), ("rejected", False), ("published", False), ("rejected", True)]
