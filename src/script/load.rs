@@ -93,7 +93,7 @@ impl Host {
                 imports.read.insert(source.into(), content);
             }
             if builtin.is_some_and(|here| here.text != text) {
-                let message = format!("`{source}` is not the built-in of this version of advlab");
+                let message = format!("`{source}` differs from the built-in of this version of advlab");
                 let help = match Builtin::find(source) {
                     Some(_) => {
                         format!("import a copy of it: `advlab new mine.rhai --from {source}`")
@@ -151,7 +151,7 @@ fn unreadable(path: &Path, content: &FileBytes, why: &str) -> Diagnostic {
             let file = path.with_file_name(format!("{near}.rhai"));
             format!("did you mean `{}`?", file.display())
         }
-        None => "`advlab new FILE --from grpo` makes a recipe to edit, `advlab recipes` lists the built-ins".to_string(),
+        None => "`advlab new FILE --from grpo` makes a recipe to edit; `advlab recipes` lists the built-ins".to_string(),
     })
 }
 

@@ -126,7 +126,7 @@ impl State {
                 Some(Some(tables)) => Ok(state.with_tables(tables)),
                 Some(None) => Err("its tables are damaged".to_string()),
             });
-        state.map_err(|why| Diagnostic::error(format!("not a state that was saved: {why}")))
+        state.map_err(|why| Diagnostic::error(format!("this is not a saved state: {why}")))
     }
 }
 

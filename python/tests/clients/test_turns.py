@@ -314,7 +314,7 @@ fn advantage(batch, p) {
     recipe("fn advantage(batch, p) { batch.reward_extra }")
     assert collected(theirs, groups(theirs, {"extra": 7.0})) == [7, 7, 7, 7]
     recipe(PLACES)
-    with pytest.raises(ValueError, match="rLLM takes one for all steps of a trajectory"):
+    with pytest.raises(ValueError, match="rLLM takes one value for all steps of a trajectory"):
         collected(theirs, groups(theirs))
     with pytest.raises(ValueError, match="no `traj_groups`"):
         rllm.estimate([np.array([1.0, 2.0])])

@@ -287,7 +287,7 @@ fn mismatch(expected: &str, found: &str, sign: Option<&str>) -> Diagnostic {
 fn immutable() -> Diagnostic {
     say(
         "a batch or a tensor cannot be changed in place",
-        "make a new one: `let r = where(c, a, batch.reward);`; a reward for all hooks is what `reward(batch, p)` returns",
+        "make a new one: `let r = where(c, a, batch.reward);`; to change the reward for all hooks, return it from `reward(batch, p)`",
     )
 }
 
