@@ -135,9 +135,8 @@ impl LoadedBatch {
     fn of_script(host: &Host, name: String) -> Result<LoadedBatch> {
         let mut data = LoadedBatch::builtin();
         data.recipe = Some(host.load(&name)?);
-        data.notes.push(format!(
-            "{name} is a recipe, so the built-in batch is used"
-        ));
+        data.notes
+            .push(format!("{name} is a recipe, so the built-in batch is used"));
         Ok(data)
     }
 }

@@ -149,7 +149,7 @@ def test_what_a_trainer_cannot_follow_is_refused(recipe, text, call, words):
 
 @pytest.mark.parametrize(
     ("name", "value", "words"),
-    [("ADVLAB_PARAMS", "{k: 4}", "it takes JSON"), ("ADVLAB_KEEP_BATCHES", "-1", "it takes the number of batches")],
+    [("ADVLAB_PARAMS", "{k: 4}", "it must be JSON"), ("ADVLAB_KEEP_BATCHES", "-1", "it must be a number of batches")],
 )
 def test_wrong_variables_are_told(recipe, monkeypatch, name, value, words):
     recipe(MEAN)

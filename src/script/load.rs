@@ -93,7 +93,7 @@ impl Host {
                 imports.read.insert(source.into(), content);
             }
             if builtin.is_some_and(|here| here.text != text) {
-                let message = format!("`{source}` differs from the built-in of this version of advlab");
+                let message = format!("`{source}` differs from this advlab's built-in");
                 let help = match Builtin::find(source) {
                     Some(_) => {
                         format!("import a copy of it: `advlab new mine.rhai --from {source}`")

@@ -332,7 +332,7 @@ mod tests {
         let error = State::from_json(&json!({ "map": { "a": { "char": "ab" } } })).unwrap_err();
         assert_eq!(
             error.to_string(),
-            r#"not a state that was saved: `{"char":"ab"}`"#
+            r#"this is not a saved state: `{"char":"ab"}`"#
         );
     }
 

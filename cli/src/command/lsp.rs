@@ -21,7 +21,7 @@ impl LanguageServer {
         if io::stdin().is_terminal() {
             let help =
                 "docs/editors.md says how to configure Neovim, Helix, Emacs, Zed and VS Code";
-            return Err(wrong("this command is for editors, which start it and send it messages", help).into());
+            return Err(wrong("editors start this command and send it messages", help).into());
         }
         let (connection, threads) = Connection::stdio();
         let is_right = lsp::serve(connection)?;

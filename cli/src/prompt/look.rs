@@ -219,7 +219,8 @@ impl<'a> View<'a> {
             error
         })?;
         if level != Some(Level::Response) {
-            return Err(wrong(format!("`{condition}` does not have one value per response"), help));
+            let message = format!("`{condition}` does not have one value per response");
+            return Err(wrong(message, help));
         }
         let found: Vec<usize> = (0..values.len()).filter(|&at| values[at] != 0.0).collect();
         if found.is_empty() {
@@ -292,7 +293,7 @@ impl<'a> View<'a> {
             }
         }
         let size = layout.members(group).len();
-        let means = format!("means over the group's {size} responses: {}", means.join(", "));
+        let means = format!("group means ({size} responses): {}", means.join(", "));
         (about.join(", "), (size > 1).then_some(means))
     }
 }

@@ -108,7 +108,7 @@ pub(super) fn watch(session: &mut PromptSession, arguments: &Arguments<'_>) -> A
     let last = watched.last.clone();
     *lock(&session.watched) = Some(watched);
     let version = last.version();
-    let line = format!("{file} {version} is watched: after each save, the changes on this batch are shown");
+    let line = format!("{file} {version} is watched: each save shows its effect on this batch");
     session.use_recipe(last);
     Ok(line)
 }
@@ -130,8 +130,8 @@ pub(super) fn save(session: &mut PromptSession, arguments: &Arguments<'_>) -> An
     if let Some((hook, recipe)) = inputs.called_hook() {
         let name = Path::new(recipe).file_stem().unwrap_or_default().display();
         let message =
-            format!("the formula calls `{hook}()` of {recipe}, which a script can call only by an import");
-        let help = format!("write `import \"{name}\" as {name};` and `{name}::{hook}(batch, #{{ ... }})`");
+            format!("the formula calls `{hook}()` of {recipe}, which a script must import");
+        let help = format!("`import \"{name}\" as {name};`, `{name}::{hook}(batch, #{{ ... }})`");
         return Err(wrong(message, help));
     }
     let there = advlab::regular_file::read_to_string(&file).ok();

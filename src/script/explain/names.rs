@@ -123,8 +123,8 @@ pub(super) fn no_module(name: &str) -> Diagnostic {
 
 pub(super) fn no_variable(script: &Script<'_>, name: &str, place: Option<&Span>) -> Diagnostic {
     let message = format!("there is no variable `{name}`");
-    let unknown = "`let x = ...` makes a variable; a function sees only its parameters and its own variables: pass what it needs as \
-                   an argument, or make it a parameter of the recipe, `p.name`";
+    let unknown = "`let x = ...` makes a variable; a function sees only its parameters and its own variables: pass the value as \
+                   an argument, or make the value a parameter of the recipe, `p.name`";
     let Some(place) = place else {
         return say(message, unknown);
     };

@@ -138,7 +138,7 @@ impl Comparison {
             let is_same =
                 first.runs.len() == design.runs.len() && runs.all(|(a, b)| a.curves == b.curves);
             if of_first.is_empty() || own.is_empty() {
-                format!("{name} is not compared with {than}, because one of the two has no run with {score}")
+                format!("{name} is not compared with {than}, because one of them has no {score}")
             } else if is_same {
                 format!("{name} has exactly the same numbers as {than}: the two compute the same")
             } else if found[index] <= LEVEL {

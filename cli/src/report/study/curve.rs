@@ -249,7 +249,7 @@ fn pools(input: &Batch) -> Result<[Vec<usize>; 2]> {
     for (kind, pool) in ["wrong", "right"].iter().zip(&pools) {
         if pool.is_empty() {
             let none =
-                format!("no response is {kind}, so groups with right and wrong responses cannot be drawn");
+                format!("no response is {kind}, so groups of right and wrong ones cannot be drawn");
             return Err(Diagnostic::error(none).into());
         }
     }

@@ -63,10 +63,10 @@ impl Objective {
             notes.push(format!("its advantage depends on the order of a group's responses, or on chance: the numbers are means over {draws} orders, with their standard errors"));
         }
         if design.advantage.is_some() {
-            let note = "this is a loss on `batch.advantage`, shown with the advantage of";
+            let note = "a loss on `batch.advantage`, shown with the advantage of";
             notes.push(format!("{note} {NEUTRAL}, at logp = old_logp"));
         } else if !recipe.has(Hook::Advantage) {
-            notes.push("this is a loss, shown by its equivalent advantage at logp = old_logp".to_string());
+            notes.push("a loss, shown by its equivalent advantage at logp = old_logp".to_string());
         }
         if recipe.has(Hook::Init) {
             notes.push("the recipe keeps a state; its first step is shown".to_string());

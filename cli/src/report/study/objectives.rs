@@ -178,7 +178,7 @@ fn slopes(all: &[Objective], report: &mut Report) {
         rows.push(grey(&known.name(), slope, report.paint));
     }
     report.table(&rows);
-    report.aside("", "  F'(p) is scaled to the mean 1 for p from 1/N to 1 - 1/N; F(1) is not scaled");
+    report.aside("", "  F' has mean 1 on [1/N, 1 - 1/N]; F(1) is not scaled");
 }
 
 /// Adds a table of the noise of each design's update.
