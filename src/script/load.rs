@@ -130,7 +130,7 @@ fn no_recipe(recipe: &str) -> Diagnostic {
     let names = BUILTINS.iter().map(|builtin| builtin.name);
     let file = format!("{recipe}.rhai");
     let help = match suggest::nearest(recipe, names) {
-        _ if Path::new(&file).is_file() => format!("the script is `{file}`"),
+        _ if Path::new(&file).is_file() => format!("did you mean the script `{file}`?"),
         Some(near) => format!("did you mean `{near}`?"),
         None => "`advlab recipes` lists the built-ins; a script is given by its path, such as `my/recipe.rhai`"
             .to_string(),

@@ -85,7 +85,7 @@ pub(in crate::script) fn unknown_function(script: &Script<'_>, call: &str) -> Di
     } else if is_column(script, short) {
         format!("the column is `batch.{short}`, without parentheses")
     } else if is_known {
-        "it takes other arguments".to_string()
+        "the function takes other arguments".to_string()
     } else if !name.contains("::") && is_variable(script, code, short) {
         format!(
             "`{short}` is a variable: a product is `{short} * x`, and a closure is called as `{short}.call(x)`"

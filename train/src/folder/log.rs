@@ -139,7 +139,7 @@ impl Notice {
 
     /// Returns the notice that a run is resumed.
     pub(crate) fn resume(step: u64, platform: Platform) -> Notice {
-        Notice::new(step, LogEvent::Resume { platform }, "the run goes on")
+        Notice::new(step, LogEvent::Resume { platform }, "the run continues")
     }
 
     /// Returns the notice of an event of the recipe's file, or `None` if the step itself reports the event.
