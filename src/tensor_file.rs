@@ -133,7 +133,7 @@ pub fn open_safetensors(path: &Path) -> Result<OpenTensors> {
         let what = "it is cut off in its header, or is not a safetensors file";
         return Err(damaged(what.to_string()));
     };
-    let wrong = |error: String| damaged(format!("its header is wrong: {error}"));
+    let wrong = |error: String| damaged(format!("its header is invalid: {error}"));
     let header: Header = serde_json::from_str(&text).map_err(|error| wrong(error.to_string()))?;
     let mut infos: Vec<(String, TensorInfo)> = header.tensors.into_iter().collect();
     infos.sort_by_key(|(_, info)| info.data_offsets);

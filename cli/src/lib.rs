@@ -57,7 +57,7 @@ pub fn unscored(text: &str) -> Result<Unscored, String> {
         "error" => Ok(Unscored::Error),
         "zero" => Ok(Unscored::Zero),
         "leave-out" => Ok(Unscored::LeaveOut),
-        _ => Err(format!("\"{text}\" is none of leave-out, zero, error")),
+        _ => Err(format!("\"{text}\" is not leave-out, zero or error")),
     }
 }
 

@@ -86,7 +86,7 @@ impl LoadedBatch {
             };
             let mut data = LoadedBatch::open(host, last, options)?;
             let files = counted(files.len(), "step");
-            let note = format!("the last of {files} in {name}");
+            let note = format!("this batch is the last of {files} in {name}");
             data.notes.insert(0, note);
             return Ok(data);
         }
@@ -122,7 +122,7 @@ impl LoadedBatch {
         let loss = run.loss(host).map_err(|error| ("loss recipe", error));
         let errors = [&recipe, &loss].into_iter();
         for (what, error) in errors.flat_map(|one| one.as_ref().err()) {
-            let note = format!("its {what} is not loaded: {error}");
+            let note = format!("the run's {what} is not loaded: {error}");
             data.notes.push(note);
         }
         (data.recipe, data.loss) = (recipe.ok(), loss.ok());
@@ -135,9 +135,8 @@ impl LoadedBatch {
     fn of_script(host: &Host, name: String) -> Result<LoadedBatch> {
         let mut data = LoadedBatch::builtin();
         data.recipe = Some(host.load(&name)?);
-        data.notes.push(format!(
-            "{name} is a recipe, so the batch is the built-in one"
-        ));
+        data.notes
+            .push(format!("{name} is a recipe, so the built-in batch is used"));
         Ok(data)
     }
 }

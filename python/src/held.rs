@@ -185,7 +185,7 @@ impl Held {
         };
         if std::mem::take(&mut self.is_recorded) {
             let (folder, why) = (record.path().display(), &error[0].message);
-            let line = format!("{folder} lacks this step, and the run goes on: {why}");
+            let line = format!("{folder} lacks this step, but the run continues: {why}");
             let event = ("folder", line, None, Some(raise(error)), false);
             self.events.push(event);
         }

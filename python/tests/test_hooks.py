@@ -149,7 +149,7 @@ def test_what_a_trainer_cannot_follow_is_refused(recipe, text, call, words):
 
 @pytest.mark.parametrize(
     ("name", "value", "words"),
-    [("ADVLAB_PARAMS", "{k: 4}", "it takes JSON"), ("ADVLAB_KEEP_BATCHES", "-1", "it takes the number of batches")],
+    [("ADVLAB_PARAMS", "{k: 4}", "it must be JSON"), ("ADVLAB_KEEP_BATCHES", "-1", "it must be a number of batches")],
 )
 def test_wrong_variables_are_told(recipe, monkeypatch, name, value, words):
     recipe(MEAN)
@@ -273,11 +273,11 @@ def two_steps():
 @pytest.mark.parametrize(
     ("text", "step", "words"),
     [
-        (BY_TOKEN, slimes, "a value for each token, but slime takes one for each response"),
+        (BY_TOKEN, slimes, "a value for each token, but slime takes one value for each response"),
         (
             'fn advantage(batch, p) { batch.step_reward + 0 * batch.reward.last("trajectory") }',
             lambda: [values.tolist() for values in rllms(traj_groups=two_steps())[0]],
-            "different values for the turns of a trajectory, but rLLM takes one for all steps of a trajectory",
+            "different values for the turns of a trajectory, but rLLM takes one value for all steps of a trajectory",
         ),
     ],
 )
@@ -421,8 +421,8 @@ def test_lists_without_the_tokens_of_their_turns_and_names_that_are_two_columns_
     for sample in made:
         sample.metadata = {"scores": [1.0, 2.0], "my score": 1.0, "my-score": 2.0}
     for name, why in [
-        ("scores", r"of values for turns, without tokens that say where a turn is\): only numbers for each response"),
-        ("my_score", r"several columns of this name\)"),
+        ("scores", r"values for turns, without tokens that show where a turn is\): only numbers for each response"),
+        ("my_score", r"several columns would have this name\)"),
     ]:
         recipe(f"fn advantage(batch, p) {{ batch.{name} }}")
         with pytest.raises(advlab.RecipeError, match=rf"left out: `{name}` \({why}"):

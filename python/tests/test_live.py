@@ -86,7 +86,7 @@ def test_a_checkpoint_goes_on_with_its_version_state_serial_and_step(script, cap
         assert (live.version, live.serial, out.serial, out.metrics) == (version, 2, 2, {"calls": 3.0, "step": 2.0})
         script(text)
         assert live.refresh() and live.advantage(**COLUMNS).serial == 3
-    assert "goes on with by=5.0 (the checkpoint had 3.0)" in caplog.text
+    assert "continues with by=5.0 (the checkpoint had 3.0)" in caplog.text
     assert "(+1 -1 lines" in caplog.text and {record.levelname for record in caplog.records} == {"WARNING"}
     # The file holds a mistake by now: the checkpoint's version goes on, and the mistake is told.
     with advlab.watch(path) as live:

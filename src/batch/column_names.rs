@@ -27,8 +27,8 @@ const COUNT: Allowed = (
 );
 const WEIGHT: Allowed = (|x| x.is_finite() && x >= 0.0, "a number from 0 on");
 
-const REWARD: &str = "; name a reward for each token `token_reward`";
-const TOKEN_REWARD: &str = "; name a reward for the whole response `reward`";
+const REWARD: &str = "; a reward for each token is named `token_reward`";
+const TOKEN_REWARD: &str = "; a reward for the whole response is named `reward`";
 
 use Level::{Response, Token};
 static COLUMNS: [KnownColumn; 10] = [

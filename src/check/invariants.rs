@@ -101,7 +101,7 @@ impl Checks<'_> {
                 self.add(
                     SUMS,
                     Holds,
-                    format!("a loss averaged over responses is 0 at ratio 1, but its gradient is not: {mass}"),
+                    format!("a loss averaged over responses is 0 at ratio 1, but its gradient is not 0: {mass}"),
                 );
             }
             None => self.holds_or(SUMS, sum.max(self.alone) <= EXACT, Note, why),

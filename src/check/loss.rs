@@ -34,7 +34,7 @@ impl Checks<'_> {
         }
         // An error is ignored, because the other checks report it.
         if self.ignores_weights(batch).unwrap_or(false) {
-            let why = "the sizes of weights have no effect: the loss only asks whether a weight is 0, or ignores weights";
+            let why = "the size of a weight has no effect: the loss either ignores weights or only distinguishes 0 from other weights";
             self.add("weights of the loss", Note, why);
         }
     }

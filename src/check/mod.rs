@@ -41,7 +41,7 @@ pub fn check(recipe: &Recipe, input: Option<&Batch>) -> Vec<Finding> {
             {
                 let name = recipe.name();
                 error.help = Some(format!(
-                    "give rollouts that have it: `advlab check {name} FILE`"
+                    "give rollouts that have this column: `advlab check {name} FILE`"
                 ));
             } else if error.kind == ProblemKind::Values {
                 let note = "the check's own groups have 4 to 8 responses: `advlab check RECIPE FILE` uses the groups of a file";

@@ -94,7 +94,7 @@ impl Format {
         let help = match &*ending {
             "json" => "write one object per line: `jq -c '.[]' rollouts.json > rollouts.jsonl`",
             "arrow" | "csv" | "tsv" => {
-                "write it as parquet; pandas: `df.to_parquet(\"rollouts.parquet\")`"
+                "write the table as Parquet, with pandas for example: `df.to_parquet(\"rollouts.parquet\")`"
             }
             "pt" | "pth" | "bin" | "ckpt" => {
                 "write its tensors with `safetensors.torch.save_file(batch, \"rollouts.safetensors\")`"

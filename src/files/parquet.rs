@@ -69,7 +69,7 @@ fn open(file: File) -> io::Result<Reader> {
     let name = format!("{codec:?}").to_lowercase();
     let name = name.split('(').next().unwrap_or_default();
     Err(io::Error::other(format!(
-        "it is compressed with {name}, which advlab cannot read: write it with `snappy` or `gzip`"
+        "it is compressed with {name}, which advlab cannot read: write the file with `snappy` or `gzip`"
     )))
 }
 

@@ -294,7 +294,7 @@ impl Schema {
                     "{there}: if `{ours}` is in `{field}{below}`, add `--map {ours}={field}{below}`"
                 )
             }
-            None => format!("{there}: name the right field with `--map {ours}=FIELD`"),
+            None => format!("{there}: name the field with `--map {ours}=FIELD`"),
         };
         Err(Diagnostic::error(what).with_help(first + second))
     }

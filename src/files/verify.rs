@@ -128,7 +128,7 @@ pub fn verify_lines(
     // A name without an ending may be the name of a pipe, which the reader refuses.
     let format = Format::named(path).unwrap_or(Format::Lines);
     if format == Format::Safetensors {
-        let what = "`verify` reads JSONL or parquet; this file has tensors, and no texts";
+        let what = "`verify` reads JSONL or parquet; this file has tensors, but no texts";
         return Err(Diagnostic::error(what).in_file(path).into());
     }
     if let Some(output) = output {

@@ -94,7 +94,7 @@ impl fmt::Display for LiveEvent {
             }
             LiveEvent::PollingOnly { why } => write!(
                 f,
-                "{why}: the recipe is checked once a second, so a save is noticed up to a second later"
+                "{why}: the recipe's file is checked once a second, so a save is noticed up to a second later"
             ),
         }
     }

@@ -98,7 +98,7 @@ impl LiveOptions {
                 if !is_reload {
                     return Err(error.into());
                 }
-                let help = format!("the run sets {name}={text}, and a new version must accept it");
+                let help = format!("the run sets {name}={text}, which a new version must accept");
                 return Err(recipe.at_hook(Hook::Params, error.with_help(help)));
             }
         }

@@ -161,6 +161,6 @@ fn effect(
 
 fn on(mut error: Diagnostics, what: &str) -> Diagnostics {
     let notes = &mut error.first_mut().notes;
-    notes.push(format!("in a dry run on {what}"));
+    notes.push(format!("this happened in a dry run on {what}"));
     error
 }

@@ -67,6 +67,6 @@ pub(super) const MEMORY: &str =
     "stopped: besides its tensors, the script takes more memory than any formula needs";
 /// The help for a value that has grown beyond its limit.
 pub(super) const GROWS: &str =
-    "does a loop keep adding to it? Values per response or token belong in tensors";
+    "does a loop keep adding to a value? Values per response or token belong in tensors";
 /// The help for a script that takes too long.
 pub(super) const ENDLESS: &str = "is there an endless loop, or a loop over many responses that a tensor operation could replace?";

@@ -93,7 +93,7 @@ impl Host {
                 imports.read.insert(source.into(), content);
             }
             if builtin.is_some_and(|here| here.text != text) {
-                let message = format!("`{source}` is not the built-in of this version of advlab");
+                let message = format!("`{source}` differs from this advlab's built-in");
                 let help = match Builtin::find(source) {
                     Some(_) => {
                         format!("import a copy of it: `advlab new mine.rhai --from {source}`")
@@ -130,7 +130,7 @@ fn no_recipe(recipe: &str) -> Diagnostic {
     let names = BUILTINS.iter().map(|builtin| builtin.name);
     let file = format!("{recipe}.rhai");
     let help = match suggest::nearest(recipe, names) {
-        _ if Path::new(&file).is_file() => format!("the script is `{file}`"),
+        _ if Path::new(&file).is_file() => format!("did you mean the script `{file}`?"),
         Some(near) => format!("did you mean `{near}`?"),
         None => "`advlab recipes` lists the built-ins; a script is given by its path, such as `my/recipe.rhai`"
             .to_string(),
@@ -151,7 +151,7 @@ fn unreadable(path: &Path, content: &FileBytes, why: &str) -> Diagnostic {
             let file = path.with_file_name(format!("{near}.rhai"));
             format!("did you mean `{}`?", file.display())
         }
-        None => "`advlab new FILE --from grpo` makes a recipe to edit, `advlab recipes` lists the built-ins".to_string(),
+        None => "`advlab new FILE --from grpo` makes a recipe to edit; `advlab recipes` lists the built-ins".to_string(),
     })
 }
 

@@ -98,7 +98,7 @@ impl Measure {
         if depth > VALUE_DEPTH {
             return Err((
                 format!("nests arrays, maps or closures more than {VALUE_DEPTH} deep"),
-                "does a loop put it into itself? To add to an array, write `a.push(x)`",
+                "does a loop put a value into itself? To add to an array, write `a.push(x)`",
             ));
         }
         if !value.is_shared() {

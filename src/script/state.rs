@@ -126,7 +126,7 @@ impl State {
                 Some(Some(tables)) => Ok(state.with_tables(tables)),
                 Some(None) => Err("its tables are damaged".to_string()),
             });
-        state.map_err(|why| Diagnostic::error(format!("not a state that was saved: {why}")))
+        state.map_err(|why| Diagnostic::error(format!("this is not a saved state: {why}")))
     }
 }
 
@@ -332,7 +332,7 @@ mod tests {
         let error = State::from_json(&json!({ "map": { "a": { "char": "ab" } } })).unwrap_err();
         assert_eq!(
             error.to_string(),
-            r#"not a state that was saved: `{"char":"ab"}`"#
+            r#"this is not a saved state: `{"char":"ab"}`"#
         );
     }
 

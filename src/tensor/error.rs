@@ -62,7 +62,7 @@ impl fmt::Display for TensorErrorKind {
             | TensorErrorKind::Machine(text) => f.write_str(text),
             TensorErrorKind::NoDerivative(why) => write!(
                 f,
-                "has no derivative ({why}), and the loss depends on it: use `detach()` on its arguments if this is intended"
+                "has no derivative ({why}), but the loss depends on it: if this is intended, use `detach()` on its arguments"
             ),
             TensorErrorKind::Stopped(stopped) => stopped.fmt(f),
         }

@@ -164,7 +164,7 @@ impl Run {
         let is_extended = change_steps(&mut config, steps)?;
         let folder = RunFolder::read(path);
         let mut rows = folder.rows().map_err(|mut error| {
-            let help = "repair the line, or let `advlab train --resume RUN --force` move such lines to another file and go on";
+            let help = "repair the line, or let `advlab train --resume RUN --force` move such lines to another file and continue";
             error.first_mut().help = Some(help.to_string());
             error
         })?;
@@ -181,7 +181,7 @@ impl Run {
         if step >= config.steps || done > config.steps {
             let (path, more) = (path.display(), done * 2);
             let problem = Diagnostic::error(format!("{path} has done {done} steps already"));
-            let help = format!("`advlab train --resume {path} --steps {more}` goes on");
+            let help = format!("`advlab train --resume {path} --steps {more}` continues the run");
             return Err(problem.with_help(help).into());
         }
         let later = rows.split_off(rows.partition_point(|row| row.step < step));

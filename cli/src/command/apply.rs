@@ -244,7 +244,7 @@ impl Apply {
 /// Adds a note that says which trainers record `teacher_logp`, if the error is that this column is missing.
 fn with_source(mut error: Diagnostics) -> Diagnostics {
     if error[0].missing_column() == Some("teacher_logp") {
-        let note = "it comes from a trainer with a teacher: verl with `distillation.enabled=True`, or your own code (docs/mixing.md)";
+        let note = "`teacher_logp` comes from a trainer with a teacher: verl with `distillation.enabled=True`, or your own code (docs/mixing.md)";
         error.first_mut().notes.push(note.to_string());
     }
     error
@@ -392,7 +392,7 @@ impl Applied {
     /// Returns the rows of the summary's table.
     fn rows(&self) -> Vec<outcome::Row> {
         let of_what = match self.outcome.loss {
-            Some(_) => "   (the advantage is equivalent to this loss: -M dloss/dlogp)",
+            Some(_) => "   (the advantage is -M dloss/dlogp of this loss, for M tokens)",
             None => "",
         };
         let started = Instant::now();
@@ -410,7 +410,7 @@ impl Applied {
         let native = self.outcome.reports.native.map_or("", |_| " (native)");
         let mut times = format!("read {reading}   recipe {computing}{native}   summary {summing}");
         let written = match &self.written {
-            None => "nothing: `-o FILE` keeps the advantages".to_string(),
+            None => "nothing: `-o FILE` saves the advantages".to_string(),
             Some((place, names, writing)) => {
                 times.push_str(&format!("   write {}", time(*writing)));
                 format!("{place}{}", beside_advantage(names))

@@ -64,7 +64,7 @@ impl ReadArguments {
 /// Returns `step`. A step for an input that is not a folder is an error, because only a run's folder has batches of several steps.
 pub(super) fn of_run(step: Option<u64>, input: &Path) -> Result<Option<u64>, Diagnostics> {
     if step.is_some() && !input.is_dir() {
-        let error = "`--step` takes a batch of a run's folder, but the input is not a folder";
+        let error = "`--step` selects a batch of a run's folder, but this input is not a folder";
         return Err(Diagnostic::error(error).in_file(input).into());
     }
     Ok(step)
@@ -103,7 +103,7 @@ pub fn read_rollouts(
         (None, Ok(run)) => {
             let (folder, path) = (input.display(), run.last().1);
             let note = format!(
-                "{folder} is a run's folder: this is its last batch, {} (`--step N` takes another)",
+                "{folder} is a run's folder: its last batch is read, {} (`--step N` reads another)",
                 path.display()
             );
             (path, Some(note))

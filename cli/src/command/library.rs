@@ -76,7 +76,7 @@ fn list(column: Option<&str>, paint: Paint) -> Result<()> {
     Ok(())
 }
 
-const ABOUT: &str = "`advlab doc NAME` explains a recipe, `advlab new FILE --from NAME` copies it,
+const ABOUT: &str = "`advlab doc NAME` explains a recipe; `advlab new FILE --from NAME` copies it;
 `advlab recipes verl` lists the recipes by their names in verl.";
 
 /// Explain a recipe or a function, with an example.
@@ -127,7 +127,7 @@ impl New {
         if self.file.extension().is_none_or(|ending| ending != "rhai") {
             let better = self.file.with_extension("rhai");
             let better = better.display();
-            bail!("{file}: a recipe's file ends in .rhai, such as {better}");
+            bail!("{file}: the name of a recipe's file must end in .rhai, as in {better}");
         }
         if self.file.exists() {
             bail!("{file} already exists: choose another name");

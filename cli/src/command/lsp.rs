@@ -20,8 +20,8 @@ impl LanguageServer {
     pub fn run(self) -> Result<bool> {
         if io::stdin().is_terminal() {
             let help =
-                "docs/editors.md says what to write for Neovim, Helix, Emacs, Zed and VS Code";
-            return Err(wrong("an editor starts this command and sends its messages", help).into());
+                "docs/editors.md says how to configure Neovim, Helix, Emacs, Zed and VS Code";
+            return Err(wrong("editors start this command and send it messages", help).into());
         }
         let (connection, threads) = Connection::stdio();
         let is_right = lsp::serve(connection)?;

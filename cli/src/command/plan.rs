@@ -83,7 +83,7 @@ impl ShowPlan {
             (_, false) if path.is_some() && !self.latex => {
                 let help =
                     "`--torch -o FILE.py` writes Python; `--latex -o FILE.tex` writes equations";
-                return Err(wrong("nothing says what to write".to_string(), help).into());
+                return Err(wrong("`-o` needs `--torch` or `--latex`".to_string(), help).into());
             }
             ([plan], false) if self.latex => write(&plan.latex(), path, "tex")?,
             ([plan], false) if self.json => out!("{}", plan.json()),
@@ -96,7 +96,7 @@ impl ShowPlan {
             ([a, b], false) => out!("{}", a.difference(b)),
             _ => {
                 let help =
-                    "`advlab plan A B` compares two recipes, `advlab plan A --torch` writes one";
+                    "`advlab plan A B` compares two recipes; `--torch` and `--latex` write one";
                 return Err(wrong(format!("{} recipes are given", plans.len()), help).into());
             }
         }

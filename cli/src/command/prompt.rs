@@ -18,7 +18,7 @@ use crate::{mapping, pair, unscored};
 /// Try formulas at a prompt, on a real batch.
 #[derive(Args)]
 pub struct Repl {
-    /// Rollouts (.jsonl, .gz, .zst, .parquet, .safetensors), a folder of them (its last file), a run's folder, or a .rhai
+    /// Rollouts (.jsonl, .gz, .zst, .parquet, .safetensors), a folder of such files (the last is read), a run's folder, or a .rhai
     /// file (the recipe on a small built-in batch); the built-in batch if not given
     input: Option<PathBuf>,
     /// Load a recipe: a built-in's name, or the path of a .rhai file

@@ -118,7 +118,7 @@ impl ShowRuns {
             if path.extension().is_none_or(|ending| ending != "html") {
                 let better = path.with_extension("html");
                 bail!(
-                    "{}: the page is a file that ends in .html, such as {}",
+                    "{}: the name of the page's file must end in .html, as in {}",
                     path.display(),
                     better.display()
                 );

@@ -242,11 +242,11 @@ impl TrainView {
             value((tokens / ms.max(1e-3) * 1e3).round())
         };
         let memory = row.device_memory.map_or(String::new(), |bytes| {
-            format!("  {:.1} GiB of the GPU", bytes as f64 / f64::from(1 << 30))
+            format!("  {:.1} GiB on the GPU", bytes as f64 / f64::from(1 << 30))
         });
         let sampled = each_second(tokens, Stage::Sample);
         let learned = each_second(tokens * config.epochs as f64, Stage::Update);
-        format!("  tokens/s {sampled} sampled, {learned} learned{memory}")
+        format!("  tokens/s {sampled} sampled, {learned} trained{memory}")
     }
 }
 

@@ -32,7 +32,7 @@ pub struct Verify {
     /// Let the output replace the input
     #[arg(long, requires = "output")]
     force: bool,
-    /// The field of the completion, or the path of the field, if not `completion` or `output`
+    /// The field of the completion, or its path, if it is not `completion` or `output`
     #[arg(long, value_name = "FIELD")]
     completion: Option<String>,
     /// The field of the reference, or the path of the field, such as `reward_model.ground_truth`, if not `solution`, `answer` or

@@ -136,7 +136,7 @@ pub fn overview(paint: Paint) -> String {
         let names: Vec<&str> = own.iter().map(|entry| entry.name).collect();
         lines.push(line(&own[0].section, 24, &names.join(", "), paint));
     }
-    let about = "`advlab recipes` has a line for each";
+    let about = "`advlab recipes` describes each in one line";
     lines.extend([String::new(), heading("recipes", about, paint)]);
     for (title, own) in recipes() {
         let names: Vec<&str> = own.iter().map(|builtin| builtin.name).collect();

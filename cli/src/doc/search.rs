@@ -173,7 +173,7 @@ pub fn trainer(name: &str, paint: Paint) -> Result<String> {
     };
     let mut lines = vec![
         paint.bold(&format!("{name} {}", trainer.version)),
-        paint.dim("its name, advlab's recipe with the parameters that give the same numbers,\nand the remaining differences"),
+        paint.dim("the trainer's name, advlab's recipe with the parameters that give the same numbers,\nand the remaining differences"),
     ];
     for alias in &trainer.names {
         let ours = format!("{} {}", paint.bold(&alias.ours), alias.set);

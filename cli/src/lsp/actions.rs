@@ -42,16 +42,16 @@ impl Here<'_> {
         let (code, text) = (self.code, &self.document.text);
         let refused = |why: &str| Err((ErrorCode::InvalidParams, why.to_string()));
         let Some(index) = self.index.filter(|at| code.definition(*at).is_some()) else {
-            return refused("there is no variable or function of this script here");
+            return refused("there is no variable or function of this script at the cursor");
         };
         let (meaning, old) = (code.meaning(index), code.tokens[index].text);
         if meaning == Meaning::Function && Hook::ALL.iter().any(|hook| hook.name() == old) {
-            return refused("this is a hook, which a step calls by its name");
+            return refused("a hook cannot be renamed, because a step calls it by its name");
         }
         let is_name = matches!(lex(name)[..], [token] if token.kind == TokenKind::Name);
         if !is_name || !name.is_ascii() {
             return refused(
-                "a name has letters, digits and `_`, and is not a word of the language",
+                "a name consists of letters, digits and `_`, and is not a reserved word",
             );
         }
         let is_builtin = meaning == Meaning::Function && doc::forms(name).next().is_some();

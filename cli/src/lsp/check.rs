@@ -137,7 +137,7 @@ impl Server<'_> {
                     known.bytes == bytes && known.diagnostic.message == diagnostic.message
                 };
                 if !found.iter().any(is_known) {
-                    let note = "found by a second check, in which the other errors were corrected";
+                    let note = "found after the suggested fixes of the other errors were applied";
                     diagnostic
                         .notes
                         .extend((round > 0).then(|| note.to_string()));
@@ -247,7 +247,7 @@ fn slips(recipe: &Recipe, tried: &Tried) -> Vec<Diagnostic> {
             error.severity = Severity::Warning;
         }
         if slips.iter().all(|slip| slip.message != error.message) {
-            slips.push(error.with_note(format!("in a dry run on {}", tried.about)));
+            slips.push(error.with_note(format!("this happened in a dry run on {}", tried.about)));
         }
     }
     slips

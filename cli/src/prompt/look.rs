@@ -205,7 +205,7 @@ impl<'a> View<'a> {
                 names.push(name);
             }
         }
-        let help = "name a response's number, a group's name, `best`, `worst`, or a condition on columns of responses, such as `correct == 0 & advantage > 0`";
+        let help = "give a response's number, a group's name, `best`, `worst`, or a condition on columns of responses, such as `correct == 0 & advantage > 0`";
         let assigns = lex(condition).iter().any(|token| token.text == "=");
         let (level, values) = self.script.numbers(condition).map_err(|error| {
             let mut error = self.unknown(condition, &names).unwrap_or(error);
@@ -219,7 +219,8 @@ impl<'a> View<'a> {
             error
         })?;
         if level != Some(Level::Response) {
-            return Err(wrong(format!("`{condition}` names no responses"), help));
+            let message = format!("`{condition}` does not have one value per response");
+            return Err(wrong(message, help));
         }
         let found: Vec<usize> = (0..values.len()).filter(|&at| values[at] != 0.0).collect();
         if found.is_empty() {
@@ -292,7 +293,7 @@ impl<'a> View<'a> {
             }
         }
         let size = layout.members(group).len();
-        let means = format!("mean of its {size} responses: {}", means.join(", "));
+        let means = format!("group means ({size} responses): {}", means.join(", "));
         (about.join(", "), (size > 1).then_some(means))
     }
 }
@@ -308,10 +309,10 @@ fn answer(completion: &str, solution: Option<&str>) -> Option<String> {
     };
     let (verdict, reference, answer) = compared(solution, completion);
     let verdict = match verdict {
-        Verdict::Undecided => "could not be decided, so it counts as wrong",
+        Verdict::Undecided => "undecided, which counts as wrong",
         verdict => verdict.name(),
     };
     let (answer, reference) = (shown(answer), shown(reference));
-    let text = format!("  answer found: {answer} ({verdict}; the reference's: {reference})");
+    let text = format!("  answer found: {answer} ({verdict}; reference: {reference})");
     Some(text)
 }

@@ -193,7 +193,7 @@ fn reset(session: &mut PromptSession, _: &Arguments<'_>) -> Answered {
     if session.script.recipe().is_some_and(is_typed) {
         session.script.use_recipe(None);
     }
-    Ok("what you typed is gone; the batch and a loaded recipe stay".to_string())
+    Ok("your variables and functions are gone; the batch and a loaded recipe stay".to_string())
 }
 
 fn quit(session: &mut PromptSession, _: &Arguments<'_>) -> Answered {

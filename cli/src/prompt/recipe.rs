@@ -23,7 +23,7 @@ pub(super) fn load(session: &mut PromptSession, arguments: &Arguments<'_>) -> An
         // The recipe is loaded even if it cannot run on this batch: the user may want to change the batch.
         session.use_recipe(recipe.clone());
     }
-    let next = "advantage() and loss() call its hooks, p has its parameters, :run summarises";
+    let next = "advantage() and loss() call its hooks; p has its parameters; :run shows a summary";
     let next = session.paint.dim(&wrapped("", next, session.paint.width));
     Ok(format!("{}\n\n{next}", doc::recipe(&recipe, session.paint)))
 }
@@ -188,7 +188,7 @@ pub(super) fn plot(session: &mut PromptSession, arguments: &Arguments<'_>) -> An
     };
     if !points.iter().any(|(x, y)| x.is_finite() && y.is_finite()) {
         let message =
-            format!("`{text}` has no two finite values that differ: there is nothing to draw");
+            format!("`{text}` has no two finite values that differ, so there is nothing to draw");
         return Err(Diagnostic::error(message).into());
     }
     let panel = Panel::new(x, y, vec![Series::new("", mark, points)]);

@@ -71,7 +71,7 @@ pub(super) fn edit(session: &mut PromptSession, arguments: &Arguments<'_>) -> An
         }
         let title = title(&edited);
         session.use_recipe(edited);
-        return Ok(format!("{title} is the recipe"));
+        return Ok(format!("{title} is now the recipe"));
     }
     let text = if is_input {
         session.last_input.clone()
@@ -108,7 +108,7 @@ pub(super) fn watch(session: &mut PromptSession, arguments: &Arguments<'_>) -> A
     let last = watched.last.clone();
     *lock(&session.watched) = Some(watched);
     let version = last.version();
-    let line = format!("{file} {version} is watched: each save shows what it changes here");
+    let line = format!("{file} {version} is watched: each save shows its effect on this batch");
     session.use_recipe(last);
     Ok(line)
 }
@@ -118,8 +118,8 @@ pub(super) fn save(session: &mut PromptSession, arguments: &Arguments<'_>) -> An
     let file = PathBuf::from(arguments.text.trim_matches('"'));
     let shown = file.display();
     if file.extension().is_none_or(|ending| ending != "rhai") {
-        let help = format!("such as {}", file.with_extension("rhai").display());
-        let message = format!("{shown}: a script's file ends in .rhai");
+        let help = format!("for example, {}", file.with_extension("rhai").display());
+        let message = format!("{shown}: the name of a script's file must end in .rhai");
         return Err(wrong(message, help));
     }
     let inputs = session.script.inputs();
@@ -130,13 +130,13 @@ pub(super) fn save(session: &mut PromptSession, arguments: &Arguments<'_>) -> An
     if let Some((hook, recipe)) = inputs.called_hook() {
         let name = Path::new(recipe).file_stem().unwrap_or_default().display();
         let message =
-            format!("the formula calls `{hook}()` of {recipe}, which a script does not see");
+            format!("the formula calls `{hook}()` of {recipe}, which a script must import");
         let help = format!("`import \"{name}\" as {name};`, `{name}::{hook}(batch, #{{ ... }})`");
         return Err(wrong(message, help));
     }
     let there = advlab::regular_file::read_to_string(&file).ok();
     if file.exists() && there.as_ref() != session.saved.get(&file) {
-        let message = format!("{shown} differs from what `:save` wrote, so it is not replaced");
+        let message = format!("{shown} is not as `:save` last wrote it, so it is not replaced");
         return Err(wrong(message, "choose another name"));
     }
     let script = session.script.typed_script();
@@ -153,7 +153,7 @@ pub(super) fn save(session: &mut PromptSession, arguments: &Arguments<'_>) -> An
     let note = if is_same_as_typed(session, &recipe) {
         ""
     } else {
-        ", but its advantage is not the value that the prompt had: check the script"
+        ", but its advantage differs from the value at the prompt: check the script"
     };
     let version = recipe.version();
     Ok(format!("{shown}: {lines}, a recipe ({version}){note}"))

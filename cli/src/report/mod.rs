@@ -126,7 +126,7 @@ impl Report {
         let room = most.saturating_sub(self.text.lines().count());
         let mut drawn = figure.text(self.paint, room);
         if drawn.lines().count() > room && !self.text.is_empty() {
-            let text = "no room for the figure: `--out FILE.svg` writes it";
+            let text = "no room for the figure: `--out FILE.svg` writes it to a file";
             drawn = self.paint.dim(text);
         }
         let text = format!("{drawn}\n{}", self.text);
@@ -183,8 +183,8 @@ impl Report {
             _ => "",
         };
         let path = path.display();
-        let message = format!("{path}: this report cannot be written as such a file");
-        let help = format!("give it a name that ends in {kinds}or .txt{more}");
+        let message = format!("{path}: this report cannot be written as a file of this kind");
+        let help = format!("give the file a name that ends in {kinds}or .txt{more}");
         Err(wrong(message, help))
     }
 

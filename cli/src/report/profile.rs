@@ -239,7 +239,7 @@ fn shares(run: &TimedRun, report: &mut Report) {
         let (place, columns) = (line.place(), columns.unwrap_or(0));
         row(line.seconds, &format!("{place:>columns$}  {}", line.text))
     });
-    let in_script = row(run.in_script, "starting the script, and planning");
+    let in_script = row(run.in_script, "starting the script and planning");
     let writing = row(run.writing, "writing the array [B, T]");
     let hooks = run.hooks.iter().map(|(hook, seconds)| row(*seconds, hook));
     for (what, rows) in [

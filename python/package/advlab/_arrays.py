@@ -90,7 +90,7 @@ def _array(name: str, value: Any) -> Any:
     if is_tensor(value):
         torch = sys.modules["torch"]
         if value.device.type != "cpu":
-            raise TypeError(f"`{name}` is a tensor on {value.device}, and advlab computes on the CPU: pass `{name}={name}.cpu()`")
+            raise TypeError(f"`{name}` is a tensor on {value.device}, but advlab computes on the CPU: pass `{name}={name}.cpu()`")
         if value.is_nested or value.layout != torch.strided:
             raise TypeError(f"`{name}` is a nested or sparse tensor: pass a padded tensor [B, T] with a mask, or a list of rows")
         value = value.detach().resolve_conj().resolve_neg()
@@ -101,7 +101,7 @@ def _array(name: str, value: Any) -> Any:
         except TypeError:
             raise TypeError(f"`{name}` holds {value.dtype}, which NumPy lacks: pass `{name}.float()`") from None
     if isinstance(value, np.ma.MaskedArray) and np.ma.is_masked(value):
-        raise TypeError(f"`{name}` is a masked array: leave these responses out, or fill them, `{name}.filled(...)`")
+        raise TypeError(f"`{name}` is a masked array: remove the masked responses, or fill them with `{name}.filled(...)`")
     is_foreign = hasattr(value, "__dlpack__") and not hasattr(value, "__array__")
     array = np.from_dlpack(value) if is_foreign else np.asarray(value)
     return array.view("V2") if array.dtype.name == "bfloat16" else array
@@ -137,7 +137,7 @@ def _of_list(name: str, rows: Any) -> Column:
         return _of_array(name, numbers)
     parts = [_widened(_array(name, row)) for row in rows]
     if any(part.ndim != 1 for part in parts):
-        raise TypeError(f"`{name}` is a list of arrays that are not all rows of one dimension")
+        raise TypeError(f"`{name}` is a list of arrays that are not all one-dimensional")
     lengths = [len(part) for part in parts]
     flat = np.concatenate([part for part in parts if len(part)] or [np.zeros(0)])
     if len(set(lengths)) == 1:

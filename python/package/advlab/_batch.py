@@ -62,7 +62,7 @@ def _with_one_mask(columns: dict[str, Any]) -> dict[str, Any]:
     """Returns the columns, with the mask under the name `mask`; raises TypeError for two masks."""
     masks = {name: columns[name] for name in (*MASKS, "mask") if columns.get(name) is not None}
     if len(masks) > 1:
-        raise TypeError(f"{' and '.join(f'`{name}`' for name in masks)} are the same argument: pass one of them")
+        raise TypeError(f"{' and '.join(f'`{name}`' for name in masks)} are the same argument: pass only one of them")
     if columns.get("attention_mask") is not None:
         raise TypeError(
             "a trainer's `attention_mask` covers prompts and responses: pass the responses' part, `mask=attention_mask[:, -T:]`"
@@ -86,7 +86,7 @@ class Call:
         """Makes a call from a user's batch, or from columns as `of_columns` takes them; a column that is None is missing."""
         if batch is None:
             if needs_groups and columns.get("groups") is None:
-                told = "`groups` is missing: it is [B], an id per prompt; `range(B)` if each response has a prompt of its own"
+                told = "`groups` is missing: pass the prompt's id for each response, [B]; if no two responses share a prompt, pass `range(B)`"
                 theirs = [f"; `{name}` is called `groups` here" for name in ("index", "uid", "group") if name in columns]
                 raise TypeError("".join([told, *theirs]))
             return cls.of_columns(_with_one_mask(columns), f64)
@@ -96,7 +96,7 @@ class Call:
                 help = f"`advlab.read({batch!r})` reads a file"
             elif hasattr(batch, "keys"):
                 help = "pass its columns as keyword arguments, `**columns`; one of them is `groups`"
-            raise TypeError(f"a batch is what `advlab.read` gives, not {type(batch).__name__}: {help}")
+            raise TypeError(f"a batch must come from `advlab.read`, but this is of the type {type(batch).__name__}: {help}")
         if any(value is not None for name, value in columns.items() if name != "step"):
             raise TypeError("a batch has its columns already: pass either a batch or columns")
         # JSONL has no number types, so the output is f64, NumPy's default.

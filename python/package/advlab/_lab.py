@@ -62,7 +62,7 @@ class Lab(_native.Recipe):
         """
         correlation = 0.1 if noise is True else float(noise) or None
         if correlation is not None and not 0 < correlation < 1:
-            raise ValueError(f"`noise` is {noise}: it takes True, or a correlation between 0 and 1")
+            raise ValueError(f"`noise` is {noise}: it must be True, or a correlation between 0 and 1")
         return Report("objective", [self, *map(_recipe, others)], _batch(batch, {}), _size(n), correlation)
 
     def mass(self, *given: Any, batch: Batch | None = None, **columns: Any) -> Report:
@@ -130,7 +130,7 @@ def _recipe(given: Any) -> _native.Recipe:
     if isinstance(given, (str, os.PathLike)):
         return _native.Recipe(os.fspath(given), [])
     keyword = "batch" if isinstance(given, Batch) else "n" if isinstance(given, int) else None
-    help = f"pass it by keyword, `{keyword}=...`" if keyword else "`advlab.load` gives one"
+    help = f"pass this argument by keyword, `{keyword}=...`" if keyword else "`advlab.load` returns a recipe"
     raise TypeError(f"a recipe or its name is needed, not {type(given).__name__}: {help}")
 
 
@@ -148,6 +148,6 @@ def _batch(batch: Batch | None, columns: dict[str, Any], needed_by: str | None =
     if batch is not None or columns:
         return Call.of(batch, columns).batch
     if needed_by:
-        help = "`advlab.read(path)` gives one, and `advlab.read()` a small example; or pass columns, as to `recipe.advantage`"
+        help = "`advlab.read(path)` returns one, and `advlab.read()` a small example; or pass columns, as `recipe.advantage` takes them"
         raise TypeError(f"`{needed_by}` needs a batch: {help}")
     return None

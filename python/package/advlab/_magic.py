@@ -21,7 +21,7 @@ def register(shell: Any) -> None:
 
     class Parser(argparse.ArgumentParser):
         def error(self, message: str) -> NoReturn:
-            raise UsageError(f"{message}\nit is {USAGE}")
+            raise UsageError(f"{message}\nusage: {USAGE}")
 
     parser = Parser(prog="%%advantage", add_help=False)
     parser.add_argument("name", nargs="?")
@@ -41,8 +41,8 @@ def register(shell: Any) -> None:
             parser.error(f"`{unset[0][0]}` is not of the form PARAMETER=VALUE, such as k=8")
         batch = shell.user_ns.get(options.batch) if options.batch else read()
         if not isinstance(batch, Batch):
-            found = f"of the type {type(batch).__name__}" if options.batch in shell.user_ns else "not there"
-            parser.error(f"the variable `{options.batch}` is {found}: a batch is what `advlab.read` gives")
+            found = f"of the type {type(batch).__name__}" if options.batch in shell.user_ns else "not defined"
+            parser.error(f"the variable `{options.batch}` is {found}: a batch must come from `advlab.read`")
         try:
             # Without "(cell)", a cell with the name of a built-in would be taken for the built-in.
             title = "cell" if name is None else f"{name} (cell)" if name in _native.recipes() else name
@@ -52,7 +52,7 @@ def register(shell: Any) -> None:
                 # After an error, the variable keeps the last recipe that ran.
                 shell.user_ns[name] = recipe
             if options.batch is None:
-                print("on a small built-in batch; `--batch VARIABLE` takes yours")
+                print("on a small built-in batch; `--batch VARIABLE` uses yours")
             display(run)
             if check.about["fails"] or check.about["warnings"]:
                 display(check)

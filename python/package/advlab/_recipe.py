@@ -22,7 +22,7 @@ class _Params(dict[str, Any]):
     """The parameters with their values, which do not change."""
 
     def _refuse(self, *_: Any, **__: Any) -> NoReturn:
-        raise TypeError("the parameters of a recipe do not change: `advlab.load(recipe, k=8)` gives a changed copy")
+        raise TypeError("the parameters of a recipe cannot be changed: `advlab.load(recipe, k=8)` returns a changed copy")
 
     __setitem__ = __delitem__ = __ior__ = update = setdefault = pop = popitem = clear = _refuse  # type: ignore[assignment]
 
@@ -42,7 +42,7 @@ class _Hooks(Lab):
 
     def __setattr__(self, name: str, value: Any) -> None:
         if not name.startswith("_"):
-            raise AttributeError(f"a recipe does not change: to set a parameter, use `advlab.load(recipe, {name}=...)`")
+            raise AttributeError(f"a recipe cannot be changed: to set a parameter, use `advlab.load(recipe, {name}=...)`")
         super().__setattr__(name, value)
 
     def advantage(
@@ -135,8 +135,8 @@ class _Hooks(Lab):
             return
         if not np.array_equal(alone, together):
             raise RecipeError(
-                f"the loss of {self.name} depends on groups, and the call gives none: pass `groups=`, and whole groups in each "
-                "call; if a trainer splits groups, give it an advantage"
+                f"the loss of {self.name} depends on groups, but the call has none: pass `groups=`, and whole groups in each "
+                "call; if a trainer splits groups, use a recipe with an advantage"
             )
         self._groupless |= {version}
 
@@ -283,7 +283,7 @@ class LiveRecipe(_Hooks):
         changed = [name for name in params if name in before and before[name] != params[name]]
         if changed:
             told = ", ".join(f"{name}={params[name]} (the checkpoint had {before[name]})" for name in changed)
-            log.warning("%s goes on with %s", self.name, told)
+            log.warning("%s continues with %s", self.name, told)
 
     def close(self) -> None:
         """Stops following the file; no call works afterwards."""
@@ -302,7 +302,7 @@ class LiveRecipe(_Hooks):
     def __reduce__(self) -> tuple[Any, ...]:
         raise TypeError(
             f"the live recipe of {self.name} follows a file of this process and cannot be pickled: "
-            "call `advlab.watch` where it is used, or send its `state_dict()`"
+            "call `advlab.watch` where the recipe is used, or send its `state_dict()`"
         )
 
 
@@ -315,7 +315,7 @@ def load(recipe: str | os.PathLike[str] | None = None, *, source: str | None = N
     Raises `RecipeError` if there is no such recipe, if the recipe does not compile, or if it refuses a parameter.
     """
     if (recipe is None) == (source is None) or "fn " in str(recipe):
-        raise TypeError("`load(recipe)` takes a built-in's name or a script's path, `load(source=text)` a script's text")
+        raise TypeError("`load(recipe)` takes a built-in's name or a script's path; `load(source=text)` takes a script's text")
     settings = _state.settings(params)
     return Recipe(os.fspath(recipe), settings) if recipe is not None else Recipe("source", settings, {"source": source})
 
@@ -386,7 +386,7 @@ def read(
     if dtype not in (None, "float32", "float64"):
         raise ValueError(f"dtype is 'float32' or 'float64', not {dtype!r}")
     if path is None and (map, dtype, step, tokenizer, unscored) != (None, None, None, None, "error"):
-        raise TypeError("map, dtype, step, tokenizer and unscored are for a file: read(path, ...)")
+        raise TypeError("map, dtype, step, tokenizer and unscored apply only to a file: read(path, ...)")
     wide, at = None if dtype is None else dtype == "float64", None if step is None else whole("step", step)
     places = [None if place is None else os.fspath(place) for place in (path, tokenizer)]
     return Batch(places[0], list((map or {}).items()), wide, at, places[1], unscored)

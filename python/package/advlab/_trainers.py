@@ -29,8 +29,8 @@ RESERVED = _arrays.NUMBERS | {"batch", "completion", "groups", "prompt", "rollou
 
 ONLY_A_LOSS = "the recipe is only a loss, which needs an advantage: choose a recipe that gives the advantage"
 NOT_OVER_TOKENS = (
-    "a recipe with a `loss` and no `advantage` gives -M dloss/dlogp, which needs a loss that is a mean over the M tokens of the "
-    "batch; the trainer's own loss is averaged differently"
+    "a recipe with a `loss` and no `advantage` gives the advantage -M dloss/dlogp, which needs a loss that is a mean over the M tokens of the "
+    "batch; this trainer averages its loss differently"
 )
 RETURNS = ["token_reward", "value"]
 """If a recipe reads one of these columns, its parameters `gamma` and `lambda` are those of a return; otherwise, as for a KL per
@@ -86,16 +86,16 @@ class Trainer:
         ADVLAB_KEEP_BATCHES batches; `theirs` is as in `open`, `mean` and `no_weights` are as in `refusals`."""
         recipe = os.environ.get("ADVLAB_RECIPE")
         if not recipe:
-            told = f"{self.name} takes no settings of advlab's"
-            raise ValueError(f"{told}: set the variable ADVLAB_RECIPE to a built-in's name or a script's path")
+            told = f"{self.name} has no settings for advlab"
+            raise ValueError(f"{told}: set the environment variable ADVLAB_RECIPE to a built-in's name or a script's path")
         text = os.environ.get("ADVLAB_PARAMS") or "{}"
         try:
             params = dict(json.loads(text))
         except (TypeError, ValueError):
-            raise ValueError(f'the variable ADVLAB_PARAMS is {text}: it takes JSON, as {{"k": 4}}') from None
+            raise ValueError(f'the environment variable ADVLAB_PARAMS is {text}: it must be JSON, such as {{"k": 4}}') from None
         batches = os.environ.get("ADVLAB_KEEP_BATCHES") or "3"
         if not batches.isdecimal():
-            raise ValueError(f"the variable ADVLAB_KEEP_BATCHES is {batches}: it takes the number of batches to keep, as 3")
+            raise ValueError(f"the environment variable ADVLAB_KEEP_BATCHES is {batches}: it must be a number of batches, such as 3")
         kept = {"folder": os.environ.get("ADVLAB_FOLDER") or None, "keep_batches": int(batches)}
         return self.open(recipe, params, theirs, **kept, _refuses=refusals(mean, no_weights))
 
@@ -356,15 +356,15 @@ class OfTurns(list[Any]):
         """Warns of lists that are longer than the turns of their responses, whose number is `turns`."""
         longer = sum(len(values) > count for values, count in zip(self, turns, strict=True))
         if longer:
-            warn_once(f"`{name}`: the lists of {longer} responses have more values than there are turns; the last are not used")
+            warn_once(f"`{name}`: the lists of {longer} responses have more values than turns; the extra values are not used")
 
 
 def _of_tokens(columns: Mapping[str, Any], mask: Any) -> dict[str, Any]:
     """Returns the columns for whole responses: a turn's number becomes the number of each token of the turn."""
     lists = {name: values for name, values in columns.items() if isinstance(values, OfTurns)}
     numbers = {name: values for name, values in lists.items() if values.kind == "lists of numbers" and mask is not None}
-    why = "of values for turns, without tokens that say where a turn is" if mask is None else "a text for each turn"
-    rule = "only numbers for each response fit" if mask is None else "a recipe that names the level `trajectory` has it"
+    why = "values for turns, without tokens that show where a turn is" if mask is None else "one string for each turn"
+    rule = "without tokens, a column has one value for each response" if mask is None else "only a recipe that names the level `trajectory` gets such columns"
     leave_out({name: why for name in lists if name not in numbers}, rule)
     found = {name: value for name, value in columns.items() if name not in lists}
     if numbers:
@@ -501,8 +501,8 @@ def explain_zero(advantage: Any, mask: Any, mean: str) -> None:
         return
     _warned.add("loss 0")
     if abs((sums / each).sum()) <= 1e-6 * abs(sums / each).sum():
-        told = f"the advantages cancel over {over}: a loss with that mean is 0 while logp = old_logp, but its gradient is not"
-        log.warning("%s (the mean of |A| is %.3g): docs/loss_zero.md", told, sizes.sum() / counts.sum())
+        told = f"the advantages cancel over {over}, so a loss averaged over {over} is 0 while logp = old_logp, but its gradient is not 0"
+        log.warning("%s (the mean of |A| is %.3g): see docs/loss_zero.md", told, sizes.sum() / counts.sum())
 
 
 def warn_of_unknown_loss(live: LiveRecipe, setting: str) -> None:
@@ -517,7 +517,7 @@ def announce(live: LiveRecipe, notes: Mapping[str, str], turns: str = Trainer.tu
     warnings."""
     params = " ".join(f"{name}={value}{notes.get(name, '')}" for name, value in live.params.items())
     hooks = [hook for hook in live.hooks if hook in ("reward", "weight", "advantage", "returns")]
-    runs = f"{', '.join(hooks)}{', and not loss,' * ('loss' in live.hooks)}" if "advantage" in hooks else "loss"
+    runs = f"{', '.join(hooks)}{', but not loss,' * ('loss' in live.hooks)}" if "advantage" in hooks else "loss"
     log.warning("advlab runs %s of %s %s %s", runs, live.name, live.version[:6], params)
     if sees_turns(live):
         log.warning("%s names `trajectory` or `step_reward`: %s", live.name, turns)
@@ -604,7 +604,7 @@ def of_data_set(columns: Mapping[str, list[Any]], kinds: dict[str, str] | None =
         kind = " and ".join(sorted(there)) or known
         if kind and names[ours] > 1:
             # If two columns would have the same name in scripts, recipes get neither.
-            others[ours] = "several columns of this name"
+            others[ours] = "several columns would have this name"
         elif kind in FITS:
             kinds[name], nothing = kind, math.nan if kind == "numbers" else ""
             is_list = kind.startswith("lists")
@@ -659,7 +659,7 @@ def registry(trainer: str, *modules: str) -> Any:
     for module in modules:
         with contextlib.suppress(ModuleNotFoundError):
             return importlib.import_module(module)
-    raise ImportError(f"{trainer} is not installed: there is none of {', '.join(modules)}")
+    raise ImportError(f"{trainer} is not installed: there is no module {' or '.join(modules)}")
 
 
 def put_in_place(package: str, theirs: Any, ours: Any) -> None:

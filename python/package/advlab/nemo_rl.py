@@ -16,7 +16,7 @@ from ._trainers import Trainer, column_name, metrics, on_cpu, put_in_place, sett
 NEMO_RL = Trainer(
     "NeMo-RL",
     {
-        "old_logp": "some versions of NeMo-RL pass an estimator no log-probs, others the sampler's or the policy's",
+        "old_logp": "some versions of NeMo-RL pass no log-probs to an estimator; others pass the sampler's or the policy's",
         "ref_logp": "the reference policy runs with `loss_fn.reference_policy_kl_penalty` above 0",
         "value": "only NeMo-RL's PPO has a critic",
     },
@@ -43,7 +43,7 @@ class AdvantageEstimator:
         `loss_fn.token_level_loss`, or if a setting changes the weighted advantages later."""
         token_level_loss = setting(config, "loss_fn.token_level_loss")
         self.mean = "responses" if token_level_loss is False else "tokens"
-        self.no_weights = "`loss_fn.token_level_loss` was not found" if token_level_loss is None else None
+        self.no_weights = "weights need `loss_fn.token_level_loss`, which was not found" if token_level_loss is None else None
         of_critic = setting(config, "ppo.adv_estimator")
         self.discounts = {name: setting(of_critic, f"gae_{name}") for name in ("gamma", "lambda")}
         later = ", ".join(f"`grpo.{name}`" for name in LATER if setting(config, f"grpo.{name}") is not None)
@@ -82,7 +82,7 @@ def patch() -> None:
 
     grpo = importlib.import_module("nemo_rl.algorithms.grpo")
     if not hasattr(grpo, "_create_advantage_estimator"):
-        raise ImportError("nemo_rl.algorithms.grpo has no `_create_advantage_estimator`: this version makes it elsewhere")
+        raise ImportError("nemo_rl.algorithms.grpo has no `_create_advantage_estimator`: this version of NeMo-RL makes its estimator elsewhere")
     with contextlib.suppress(ImportError):
         # NeMo-RL's PPO has its own `_create_advantage_estimator`.
         importlib.import_module("nemo_rl.algorithms.ppo")

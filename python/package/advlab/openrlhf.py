@@ -70,7 +70,7 @@ def patch() -> None:
     def compute_advantages_and_returns(self: Any, experiences: list[Any]) -> list[Any]:
         if any(experience.kl is not None and self.kl_ctl.value and bool(experience.kl.any()) for experience in experiences):
             raise ValueError(
-                "OpenRLHF subtracts its KL from the rewards for its own advantage, which the recipe's advantage replaces: set "
+                "OpenRLHF's KL acts only on its own advantage, which the recipe's advantage replaces, so the KL would be lost: set "
                 "`--algo.kl.use_loss`, or `--algo.kl.init_coef 0`"
             )
         experiences = theirs(self, experiences)

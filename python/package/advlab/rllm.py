@@ -14,7 +14,7 @@ from ._trainers import Trainer, kinds_of, of_rows, registry, sees_turns, with_it
 RLLM = Trainer(
     "rLLM",
     turns="each step is a row, and all steps of a trajectory get one advantage",
-    one_per=("trajectory", "rLLM takes one for all steps of a trajectory"),
+    one_per=("trajectory", "rLLM takes one value for all steps of a trajectory"),
 )
 
 
@@ -31,7 +31,7 @@ def estimate(rewards: list[np.ndarray], algorithm_config: Any = None, **others: 
         return list(rewards), list(rewards)
     mode, groups = getattr(algorithm_config, "loss_agg_mode", None), others.get("traj_groups") or ()
     is_known = mode == "token-mean" and len(groups) > 0
-    why = None if is_known else f"rLLM can follow it only with `loss_agg_mode=token-mean`, and not with {mode}"
+    why = None if is_known else f"rLLM can follow weights only with `loss_agg_mode=token-mean`, not with {mode}"
     live = RLLM.open_from_environment("tokens", why)
     trajectories = [one for group in groups for one in group.trajectories]
     # This is asked only once, because a new version may be published at any time.

@@ -46,9 +46,9 @@ def estimate(token_level_rewards: Any, response_mask: Any, index: Any, values: A
     reduction, loss = getattr(config, "loss_reduction", None), getattr(config, "policy_loss_type", None)
     why = None
     if reduction not in MEANS:
-        why = f"SkyRL cannot follow it with `trainer.algorithm.loss_reduction={reduction}`: {', '.join(MEANS)} can"
+        why = f"SkyRL cannot follow weights with `trainer.algorithm.loss_reduction={reduction}`: set {' or '.join(MEANS)}"
     elif loss in ("clip_cov", "kl_cov"):
-        why = f"the loss of `trainer.algorithm.policy_loss_type={loss}` is not proportional to the advantage"
+        why = f"the loss of `trainer.algorithm.policy_loss_type={loss}` is not proportional to the advantage, which the weights multiply"
     elif is_step_wise:
         why = "with `generator.step_wise_trajectories` SkyRL's mean is over steps, of which the estimator sees only the last"
     theirs = {"gamma": settings.get("gamma"), "lambda": settings.get("lambd")}

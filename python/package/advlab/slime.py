@@ -13,7 +13,7 @@ import numpy as np
 
 from ._trainers import Trainer, kinds_of, of_rows, pick, sees_turns, with_its_rows
 
-SLIME = Trainer("slime", one_per=("response", "slime takes one for each response"))
+SLIME = Trainer("slime", one_per=("response", "slime takes one value for each response"))
 
 
 @with_its_rows
@@ -37,7 +37,7 @@ def post_process_rewards(args: Any, samples: list[Any], **_: Any) -> tuple[list[
     rewards, groups = [sample.get_reward_value(args) for sample in flat], [sample.group_index for sample in flat]
     missing = [name for name, values in (("a reward", rewards), ("a group_index", groups)) if None in values]
     if missing:
-        raise ValueError(f"some samples lack {' and '.join(missing)}: the recipe would be wrong for their groups")
+        raise ValueError(f"some samples lack {' and '.join(missing)}, so the advantages of their groups would be wrong")
     mean = "tokens" if getattr(args, "calculate_per_token_loss", False) else "responses"
     live = SLIME.open_from_environment(mean)
     lengths = np.array(

@@ -35,11 +35,11 @@ from ._trainers import (
 TINKER = Trainer(
     "Tinker",
     {
-        "old_logp": "an action has no log-probs: its completer leaves `maybe_logprobs` out",
-        "rollout_logp": "the log-probs are those of the sampler, the column `old_logp`",
+        "old_logp": "an action has no log-probs, because its completer leaves `maybe_logprobs` out",
+        "rollout_logp": "the sampler's log-probs are the column `old_logp`",
         "ref_logp": "the cookbook adds its KL to the advantages itself, with `kl_penalty_coef`",
         "value": "Tinker has no critic",
-        "state": "an environment gives it in a step's `logs` (a text) or `metrics` (a number)",
+        "state": "an environment gives `state` in a step's `logs` (a string) or `metrics` (a number)",
     },
 )
 
@@ -97,7 +97,7 @@ def loss(recipe: Recipe | LiveRecipe, **columns: Any) -> Callable[[list[Any], li
 
     def of_data(data: list[Any], logprobs: list[Any]) -> tuple[Any, dict[str, float]]:
         if not all("mask" in datum.loss_fn_inputs for datum in data):
-            raise ValueError("the data have no `mask` of the tokens that count: pass those of `assemble_training_data`")
+            raise ValueError("the data have no `mask` of the tokens that count: pass the data that `assemble_training_data` returns")
         given = {"logp": pad_sequence(logprobs, batch_first=True), **columns}
         for theirs, ours in INPUTS.items():
             found = [datum.loss_fn_inputs[theirs].to_torch() for datum in data if theirs in datum.loss_fn_inputs]
@@ -128,7 +128,7 @@ def _warn_of_weights(recipe: Recipe | LiveRecipe) -> None:
     with contextlib.suppress(RecipeError):
         if not is_proportional(recipe, groups=[0, 0], correct=right, reward=right, weight=ones):
             warn_once(
-                f"{recipe.name} has weights, which multiply the advantages, but its loss is not proportional to them: leave `weight` out"
+                f"{recipe.name} has weights, which multiply the advantages, but its loss is not proportional to the advantages: leave `weight` out"
             )
 
 
@@ -263,7 +263,7 @@ class _Loop:
     def open(self, config: Any) -> LiveRecipe:
         of_run = getattr(config, "training_loss_fn", None)
         loss = of_run() if of_run else setting(config, "loss_fn")
-        why = "the loss of `loss_fn=dro` is not proportional to the advantage" if loss == "dro" else None
+        why = "the loss of `loss_fn=dro` is not proportional to the advantage, which the weights multiply" if loss == "dro" else None
         live = TINKER.open_from_environment("sum", why)
         if self.live is not live and self.left is not None:
             live.load_state_dict(self.left)
@@ -280,7 +280,7 @@ class _Loop:
     def resume(self, checkpoint: Any) -> None:
         self.left = checkpoint.extra.get("advlab")
         if self.left is None:
-            log.warning("the checkpoint %s has no state of the recipe, which begins with the state of `init`", checkpoint.name)
+            log.warning("the checkpoint %s has no state of the recipe, so the recipe begins with the state of `init`", checkpoint.name)
 
 
 def patch() -> None:

@@ -28,8 +28,8 @@ from ._trainers import (
 TRL = Trainer(
     "TRL",
     {
-        "old_logp": "old log-probs are computed if `gradient_accumulation_steps` is not a multiple of `steps_per_generation * "
-        "num_iterations`: set `num_iterations=2`, or `steps_per_generation` to more",
+        "old_logp": "TRL computes old log-probs only if `gradient_accumulation_steps` is not a multiple of `steps_per_generation * "
+        "num_iterations`: set `num_iterations=2`, or a larger `steps_per_generation`",
         "ref_logp": "the reference policy runs with `beta` above 0",
         "rollout_logp": "the sampler's log-probs are available with `use_vllm=True`",
         "value": "TRL has no critic here",
@@ -45,16 +45,16 @@ TRL = Trainer(
     },
 )
 NO_LOGP = "RLOOTrainer has no log-probs of tokens: use GRPOTrainer"
-NO_TOKENS = ("trajectory", "RLOOTrainer takes one for each response: use GRPOTrainer")
+NO_TOKENS = ("trajectory", "RLOOTrainer takes one value for each response: use GRPOTrainer")
 TRL_RLOO = Trainer("TRL", {**TRL.options, **dict.fromkeys(TRL.columns.values(), NO_LOGP)}, one_per=NO_TOKENS)
 
 WITHOUT_EFFECT = {
     GRPOConfig: (
-        ("scale_rewards", "group", "leave it out; a recipe divides by a deviation itself: `grpo` does, `dr_grpo` does not"),
+        ("scale_rewards", "group", "leave it out; the recipe decides whether to divide by a deviation, as `grpo` does and `dr_grpo` does not"),
         ("multi_objective_aggregation", "sum_then_normalize", "leave it out; recipes read the rewards as `batch.reward_<name>`"),
     ),
     RLOOConfig: (
-        ("beta", 0.0, "set beta to 0.0; for a KL use GRPOTrainer, whose loss adds it with weight `beta`"),
+        ("beta", 0.0, "set beta to 0.0; for a KL, use GRPOTrainer, whose loss adds one with weight `beta`"),
         ("reward_clip_range", None, "set it to None; a recipe clips by `batch.reward.clamp(low, high)`"),
         ("normalize_advantages", False, 'set it to False; a recipe normalises by `whiten("batch")`'),
     ),
@@ -116,12 +116,12 @@ class GRPOMixin:
         if twice:
             raise ValueError(
                 f"several of the reward functions {self.reward_func_names} would be the column `{twice[0]}`: "
-                "give them other names (`__name__`)"
+                "give these functions different names (`__name__`)"
             )
         loss_type = getattr(self.args, "loss_type", "grpo")
         self._advlab_more, self._advlab_keep = list(recipe_columns), recipe_keep_rejected
         self._advlab_mean = MEANS.get(loss_type)
-        why = None if self._advlab_mean else f"it is not known over what `loss_type={loss_type}` averages"
+        why = None if self._advlab_mean else f"advlab does not know over what `loss_type={loss_type}` averages"
         refuses = refusals(self._advlab_mean or "tokens", why)
         self.advlab = None
         if self.accelerator.is_main_process:

@@ -108,7 +108,7 @@ def test_nemo_rls_mean_is_that_of_the_weights(recipe):
     for token_level_loss, share in [(True, 6 / 5), (False, 3 / 2)]:
         found = of_nemo_rl(token_level_loss).compute_advantage(**NEMO_CALL)
         assert torch.allclose(found, share * NEMO_CALL["rewards"][:, None] * NEMO_CALL["mask"])
-    with pytest.raises(advlab.RecipeError, match="`weight`: `loss_fn.token_level_loss` was not found"):
+    with pytest.raises(advlab.RecipeError, match="`weight`: weights need `loss_fn.token_level_loss`, which was not found"):
         nemo_rl.AdvantageEstimator().compute_advantage(**NEMO_CALL)
 
 

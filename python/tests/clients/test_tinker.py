@@ -264,7 +264,7 @@ def test_a_loss_over_groups_needs_them(service, client):
     data, metadata = adapter.assemble_training_data(groups, computed(MEAN, groups))
     over_groups = 'fn loss(batch, p) { -(batch.logp.mean("group") * batch.advantage).mean("batch") }'
     recipe = advlab.load(source=over_groups)
-    with pytest.raises(advlab.RecipeError, match="the call gives none"):
+    with pytest.raises(advlab.RecipeError, match="the call has none"):
         adapter.loss(recipe)(
             data, [torch.zeros(len(datum.loss_fn_inputs["mask"].tolist()), requires_grad=True) for datum in data]
         )

@@ -135,7 +135,7 @@ def test_dapo_weighs_by_the_answers_and_shapes_by_length(tmp_path, script, caplo
     path = script(documented("rhai", "DAPO", "trl") + "fn loss(batch, p) { batch.logp.mean() }")
     settings = {"max_completion_length": 12, "recipe_params": {"max_length": 8, "buffer": 4}, "epsilon_high": 0.28}
     run = trainer(tmp_path, path, reward_funcs=(has_a,), per_device_train_batch_size=16, max_steps=3, **settings)
-    assert f"advlab runs reward, weight, advantage, and not loss, of {path}" in caplog.text
+    assert f"advlab runs reward, weight, advantage, but not loss, of {path}" in caplog.text
     seen, kinds = watched(run), set()
     run.train()
     for output, rewards in seen:

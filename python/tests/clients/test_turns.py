@@ -74,7 +74,7 @@ def test_a_response_is_whole_for_other_recipes_and_its_tokens_know_their_turn(lo
     for trajectory in ("", " + 0 * batch.reward.last(\"trajectory\")"):
         _trainers._warned.clear()
         step(load(f"fn advantage(batch, p) {{ batch.score{trajectory} }}"), score=_trainers.OfTurns([[1.0] * 3, [1.0] * 2, [1.0] * 3, [1.0], []]))
-        assert caplog.text.count("`score`: the lists of 2 responses have more values than there are turns") == 1 + bool(trajectory)
+        assert caplog.text.count("`score`: the lists of 2 responses have more values than turns") == 1 + bool(trajectory)
     each = 'fn advantage(batch, p) { batch.score + 10 * (batch.key("state") == "c") + 0 * batch.reward.last("trajectory") }'
     lists["score"] = _trainers.OfTurns([[0.5, 1.5, 2.5], [1], [3, 4], [5], [7]])
     assert step(load(each), **lists).advantage[2].tolist() == [13, 0, 0, 4, 4, 0]
@@ -314,7 +314,7 @@ fn advantage(batch, p) {
     recipe("fn advantage(batch, p) { batch.reward_extra }")
     assert collected(theirs, groups(theirs, {"extra": 7.0})) == [7, 7, 7, 7]
     recipe(PLACES)
-    with pytest.raises(ValueError, match="rLLM takes one for all steps of a trajectory"):
+    with pytest.raises(ValueError, match="rLLM takes one value for all steps of a trajectory"):
         collected(theirs, groups(theirs))
     with pytest.raises(ValueError, match="no `traj_groups`"):
         rllm.estimate([np.array([1.0, 2.0])])

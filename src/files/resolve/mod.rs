@@ -510,7 +510,7 @@ impl Resolving<'_> {
                 && !were_single
                 && are_single(&kept)
             {
-                self.notes.push(format!("groups are not split by `{theirs}`, because each response would become a group of its own: `--map step={theirs}` splits them"));
+                self.notes.push(format!("groups are not split by `{theirs}`, because each group would have only one response: `--map step={theirs}` splits them"));
                 kept.pop();
             }
         }
@@ -651,7 +651,7 @@ impl Resolving<'_> {
         self.note_references(batch)?;
         if let Some(more @ 1..) = self.unknown.checked_sub(SHOWN) {
             let more = counted(more, "more field");
-            self.notes.push(format!("left out too: {more}"));
+            self.notes.push(format!("also left out: {more}"));
         }
         Ok(())
     }

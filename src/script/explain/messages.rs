@@ -287,7 +287,7 @@ fn mismatch(expected: &str, found: &str, sign: Option<&str>) -> Diagnostic {
 fn immutable() -> Diagnostic {
     say(
         "a batch or a tensor cannot be changed in place",
-        "make a new one: `let r = where(c, a, batch.reward);`; a reward for all hooks is what `reward(batch, p)` returns",
+        "make a new one: `let r = where(c, a, batch.reward);`; to change the reward for all hooks, return it from `reward(batch, p)`",
     )
 }
 
@@ -298,9 +298,9 @@ fn indexing(what: &str) -> Diagnostic {
     let help = match name {
         "tensor" | "batch" if index.contains('=') => return immutable(),
         "tensor" => {
-            "`x[0]` is its first value; a part of it is chosen with `where(c, x, 0)` or a selection, `x.mean(\"group\", chosen)`"
+            "`x[0]` is the first value; a part of a tensor is chosen with `where(c, x, 0)` or a selection, `x.mean(\"group\", chosen)`"
         }
-        "batch" => "`batch.groups[0]` is its first group, `batch[\"reward\"]` a column",
+        "batch" => "`batch.groups[0]` is the first group, and `batch[\"reward\"]` is a column",
         _ => "arrays, maps, strings and tensors can be indexed: `a[0]`, `m[\"key\"]`",
     };
     let index = type_named(index.split(']').next().unwrap_or("")).1;

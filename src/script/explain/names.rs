@@ -46,7 +46,7 @@ pub(in crate::script) fn unknown_function(script: &Script<'_>, call: &str) -> Di
         let message = format!("the closure does not take {given}");
         return say(
             message,
-            "list as many parameters between the bars: `|a, b| ...`",
+            "the parameters of a closure are listed between the bars: `|a, b| ...`",
         );
     }
     let with = match arguments.split_last() {
@@ -85,7 +85,7 @@ pub(in crate::script) fn unknown_function(script: &Script<'_>, call: &str) -> Di
     } else if is_column(script, short) {
         format!("the column is `batch.{short}`, without parentheses")
     } else if is_known {
-        "it takes other arguments".to_string()
+        "the function takes other arguments".to_string()
     } else if !name.contains("::") && is_variable(script, code, short) {
         format!(
             "`{short}` is a variable: a product is `{short} * x`, and a closure is called as `{short}.call(x)`"
@@ -123,8 +123,8 @@ pub(super) fn no_module(name: &str) -> Diagnostic {
 
 pub(super) fn no_variable(script: &Script<'_>, name: &str, place: Option<&Span>) -> Diagnostic {
     let message = format!("there is no variable `{name}`");
-    let unknown = "`let x = ...` makes a variable; a function sees only its parameters and its own variables: pass what it needs as \
-                   an argument, or make it a parameter of the recipe, `p.name`";
+    let unknown = "`let x = ...` makes a variable; a function sees only its parameters and its own variables: pass the value as \
+                   an argument, or make the value a parameter of the recipe, `p.name`";
     let Some(place) = place else {
         return say(message, unknown);
     };
@@ -188,7 +188,7 @@ fn likely(script: &Script<'_>, name: &str, place: &Span, message: &str) -> Optio
         )
     } else if script.variables.iter().any(|known| known == name) {
         format!(
-            "`{name}` is a variable of the prompt, which no function sees: pass it as an argument, or make it inside with `let`"
+            "`{name}` is a variable of the prompt, which no function sees: pass it as an argument, or define it inside the function with `let`"
         )
     } else if is_column(script, name) {
         return belongs("batch", "column");
@@ -238,7 +238,7 @@ pub(super) fn no_key(script: &Script<'_>, key: &str, place: Option<&Span>) -> Di
     let help = match (suggest::nearest(key, keys), receiver, imported) {
         (Some(near), _, None) => return error.did_you_mean(key, near),
         (_, Some("this"), _) => {
-            format!("`init(p)` makes it: `fn init(p) {{ #{{ {key}: 0.0 }} }}`")
+            format!("`init(p)` makes the entry: `fn init(p) {{ #{{ {key}: 0.0 }} }}`")
         }
         (_, Some("p"), Some(place)) => {
             let recipe = place.source.rsplit(['/', '\\']).next().unwrap_or("");
@@ -257,7 +257,7 @@ pub(super) fn no_key(script: &Script<'_>, key: &str, place: Option<&Span>) -> Di
         }
         (_, Some("p"), None) if declared.is_empty() => {
             format!(
-                "declare it: `fn params() {{ #{{ {key}: #{{ value: 4, min: 1, doc: \"...\" }} }} }}`"
+                "declare the parameter: `fn params() {{ #{{ {key}: #{{ value: 4, min: 1, doc: \"...\" }} }} }}`"
             )
         }
         (_, Some("p"), None) => format!("there is {}", suggest::list(declared)),

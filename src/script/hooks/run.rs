@@ -135,8 +135,8 @@ impl HookRun<'_> {
         if self.recipe.has(Hook::Weight) && !batch.has("weight") {
             // The loss must not silently be computed without weights.
             self.hook = Hook::Weight;
-            let message = "the batch has no column `weight`, and the recipe has weights";
-            let help = "the weights come with the advantage: give them as that column, as `outcome.weighted(&batch)` does";
+            let message = "the recipe has weights, but the batch has no column `weight`";
+            let help = "the weights come with the advantage: pass them as the column `weight`, as `outcome.weighted(&batch)` does";
             return Err(CallError::new(message, help).into());
         }
         if let Some(advantage) = advantage {
@@ -303,7 +303,7 @@ impl HookRun<'_> {
                 "this is the logarithm of 0 or less here: `ln(max(x, 1e-12))`"
             }
             _ => {
-                "all inputs of this operation are finite: limit them, as in `x.clamp(-20, 20)` or `max(x, 1e-12)`"
+                "all inputs of this operation are finite, but its result is not: limit the inputs, as in `x.clamp(-20, 20)` or `max(x, 1e-12)`"
             }
         };
         let help = columns.next().unwrap_or_else(|| of_operation().to_string());

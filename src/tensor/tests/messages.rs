@@ -124,7 +124,7 @@ fn values_that_do_not_fit() {
     let total = row("sum", 3).apply(&total).unwrap();
     assert_snapshot!(
         message(row("grad", 2), &[Argument::Tensor(total), Argument::Tensor(counts)]),
-        @"`binomial`: has no derivative (it counts subsets of whole numbers), and the loss depends on it: use `detach()` on its arguments if this is intended"
+        @"`binomial`: has no derivative (it counts subsets of whole numbers), but the loss depends on it: if this is intended, use `detach()` on its arguments"
     );
 }
 

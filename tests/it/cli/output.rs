@@ -248,7 +248,7 @@ fn apply_on_a_run_takes_its_last_batch() {
     let of_batch = lab.run(&format!("apply rloo {batch}")).shown();
     let start = |text: &str| text.split("\n---").next().map(str::to_string);
     assert_eq!(start(&of_run.shown()), start(&of_batch));
-    let note = "Note: run is a run's folder: this is its last batch, run/batches/step-000002.safetensors (`--step N` takes another)";
+    let note = "Note: run is a run's folder: its last batch is read, run/batches/step-000002.safetensors (`--step N` reads another)";
     assert_eq!(of_run.err.lines().next(), Some(note));
     let json = lab.json("apply rloo run");
     assert_eq!(json["input"], batch);

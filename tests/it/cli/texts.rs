@@ -247,8 +247,7 @@ fn look_shows_why_a_response_got_its_advantage() {
     for part in ["response 2", "response 4", "none (no answer"] {
         assert!(out.contains(part), "{out}");
     }
-    let best =
-        "response 3  &  group b  &  advantage  &  answer found: 42 (right; the reference's: 42)";
+    let best = "response 3  &  group b  &  advantage  &  answer found: 42 (right; reference: 42)";
     lab.expect(&format!(
         "0  look texts.jsonl best --recipe grpo  =>  {best}"
     ));

@@ -48,7 +48,7 @@ fn a_check_without_a_column_asks_for_rollouts_that_have_it() {
     lab.advantage("answer.rhai", "batch.answer * batch.reward");
     lab.advantage("misspelt.rhai", "batch.rewrad");
     let ran = lab.run("check answer.rhai");
-    ran.shows("Help: give rollouts that have it: `advlab check answer.rhai FILE`");
+    ran.shows("Help: give rollouts that have this column: `advlab check answer.rhai FILE`");
     assert!(!ran.out.contains("it has"), "{}", ran.out);
     lab.run("check misspelt.rhai")
         .shows("did you mean `reward`?");
@@ -196,7 +196,7 @@ const SLIPS: &str = r#"
 1  apply mask.rhai rollouts.jsonl  =>  a script needs no mask
 1  apply gone.rhai bare.jsonl  =>  it has `reward`; derived from these: `token_reward`, `correct`
 1  apply ours.rhai verl.jsonl  =>  `--map old_logp=old_log_probs`
-1  objective grpo passk k=3 k=4  =>  `passk` has `k=3` and `k=4`
+1  objective grpo passk k=3 k=4  =>  `passk` is given both `k=3` and `k=4`
 1  objective k=3 passk  =>  `k=3` has no recipe before it
 1  objective passk =3  =>  "=3" is not of the form NAME=VALUE
 1  compare passk =3  =>  such as k=8 or reward=score

@@ -373,7 +373,7 @@ fn groups_of_one_are_looked_at() {
             [
                 "holds they get 0",
                 "holds exactly 0, whatever the reward is",
-                "holds a loss averaged over responses is 0 at ratio 1, but its gradient is not: the mean of |A| is 0.516",
+                "holds a loss averaged over responses is 0 at ratio 1, but its gradient is not 0: the mean of |A| is 0.516",
             ],
         ),
         (
@@ -389,7 +389,7 @@ fn groups_of_one_are_looked_at() {
             [
                 "note alone",
                 "holds exactly 0, whatever the reward is",
-                "holds a loss averaged over responses is 0 at ratio 1, but its gradient is not: the mean of |A| is 0.516",
+                "holds a loss averaged over responses is 0 at ratio 1, but its gradient is not 0: the mean of |A| is 0.516",
             ],
         ),
     ] {

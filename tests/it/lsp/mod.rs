@@ -184,7 +184,7 @@ fn a_name_is_renamed_where_it_means_the_same() {
 const SLIPS: &str = r#"
 batch.reward | batch.rewrad | the batch has no column `rewrad`
 batch.reward | batch.rewrad | help: did you mean `reward`?
-batch.reward | batch.rewrad | note: in a dry run on the built-in batch
+batch.reward | batch.rewrad | note: this happened in a dry run on the built-in batch
 r.std( | r.sdt( | there is no function `sdt`
 r.std("group") | r.std("grop") | there is no level "grop"
 c / (s | cc / (s | there is no variable `cc`

@@ -76,7 +76,7 @@ fn neovim_mends_a_script_while_a_run_follows_it() {
     for expected in [
         "slip: the batch has no column `rewrad`",
         "slip: help: did you mean `reward`?",
-        "slip: note: in a dry run on the last batch of ",
+        "slip: note: this happened in a dry run on the last batch of ",
         "mended: 0 diagnostics",
         "hover: markdown",
         "hover: response tensor",

@@ -171,7 +171,7 @@ fn texts_of_a_run_are_shown_by_response() {
     session.open(&path, &[]).expect("a batch");
     let shown = session.submit(":look 1").text;
     let expected = "response 1   group 7, reward 0, length 9
-  mean of its 2 responses: reward 0.5, length 5.5
+  group means (2 responses): reward 0.5, length 5.5
   completion
     Two and two
      are \\u{1b}[31mfive.

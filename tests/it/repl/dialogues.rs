@@ -197,7 +197,7 @@ const DIALOGUES: &[&str] = &[
     r#"+ own.rhai
        . fn advantage(batch, p) { 2 * batch.reward }
        > :load DIR/own.rhai
-       ~ own.rhai is a recipe, so the batch is the built-in one
+       ~ own.rhai is a recipe, so the built-in batch is used
        > advantage().len()
        = 128"#,
     // Fields of other names are mapped.

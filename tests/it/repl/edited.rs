@@ -37,7 +37,7 @@ fn an_editor_changes_the_last_input_a_function_or_the_recipe() {
     play(&mut editing("2", "20"), dialogue);
     let dialogue = "> :recipe dr_grpo
         > :edit
-        ~ is the recipe now
+        ~ is now the recipe now
         > advantage().max(\"batch\").value()
         = 1.875
         > :edit twice
@@ -58,7 +58,7 @@ fn an_edited_file_becomes_the_recipe() {
     let dialogue = format!(
         "> :recipe {} k=2
         > :edit
-        ~ is the recipe
+        ~ is now the recipe
         > advantage().max(\"batch\").value()
         = 14",
         file.display()

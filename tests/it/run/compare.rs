@@ -209,7 +209,7 @@ fn a_run_that_fails_is_told_of_and_the_others_go_on() {
     );
     let text = comparison.report(Paint::PLAIN, "").text;
     says(&text, &["grpo        2 "]);
-    assert!(comparison.claims()[0].contains("fails/seed-0 failed and is left out: "));
+    assert!(comparison.claims()[0].contains("fails/seed-0 failed and is not compared: "));
 }
 
 /// Any number of the evaluations can decide; of the others, each keeps its column.

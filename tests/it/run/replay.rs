@@ -82,7 +82,7 @@ fn a_fine_tuned_run_repeats_itself() {
     lab.config.task = TaskName::Maze;
     lab.config.out = lab.file("other").display().to_string();
     let error = Run::create(lab.config.clone()).err().unwrap();
-    let expected = "the task \"maze\" has no solutions of its own";
+    let expected = "the task \"maze\" has no solutions to train on";
     says(&error.to_string(), &[expected]);
     assert!(!lab.file("other").exists());
 }
@@ -222,7 +222,7 @@ fn a_row_of_another_step_is_told() {
     }
     std::fs::write(&path, format!("{whole}{{\"step\":null}}\n")).unwrap();
     for line in ["replay FOLDER/run", "train --resume FOLDER/run"] {
-        let told = "metrics.jsonl, line 7: the line is not one that a run writes: ";
+        let told = "metrics.jsonl, line 7: a run does not write such a line: ";
         says(
             &refused(lab.place(), line),
             &[told, "null", "repair the line"],

@@ -99,7 +99,7 @@ fn a_change_is_shown_with_its_lines() {
     assert_eq!(change["files"], expected);
     let batch = json_of(&page, "/batch?run=0&step=1");
     let error = batch["error"].as_str().unwrap();
-    assert_eq!(error, "the batch of step 1 is not kept any more");
+    assert_eq!(error, "the batch of step 1 is no longer kept");
 }
 
 /// A run that begins later is found at the tenth question for news, and one that is linked is one run.

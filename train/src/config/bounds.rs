@@ -132,7 +132,9 @@ impl Config {
             ("eval_prompts", evaluated, "eval_samples", samples),
         ] {
             let most = RESPONSES / size.max(1);
-            let expected = format!("at most {most}, because {other} is {size}");
+            let expected = format!(
+                "at most {most}, because {other} is {size} and their product can be at most {RESPONSES}"
+            );
             rule(count <= most, key, &expected);
         }
         let default = Config::default();

@@ -31,8 +31,7 @@ impl Config {
         let text = advlab::regular_file::read_to_string(path).map_err(io("read", path))?;
         Config::parse(path, &text).map_err(|mut error| {
             if path.extension().is_none_or(|ending| ending != "toml") {
-                let help =
-                    "a configuration is a TOML file: `advlab train --print-config` prints one";
+                let help = "a configuration is in TOML: `advlab train --print-config` prints one";
                 error.first_mut().help.get_or_insert(help.to_string());
             }
             error
@@ -119,8 +118,7 @@ impl Config {
                 };
             }
             (true, Some(_)) => {
-                let message =
-                    format!("{recipe} has a parameter `{bare}`, and the run has a key `{bare}`");
+                let message = format!("`{bare}` is a parameter of {recipe} and a key of the run");
                 let help = format!("write `recipe.{bare}={text}` or `run.{bare}={text}`");
                 return Err(wrong(&message).with_help(help).into());
             }

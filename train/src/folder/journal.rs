@@ -92,7 +92,7 @@ fn lines<T: DeserializeOwned>(path: &Path) -> Result<Vec<(u64, T)>> {
         end += line.len() as u64;
         let value = serde_json::from_slice(line).map_err(|error| {
             let problem = Diagnostic::error(if error.is_data() {
-                format!("the line is not one that a run writes: {error}")
+                format!("a run does not write such a line: {error}")
             } else {
                 "the line is damaged: it is not JSON".to_string()
             });

@@ -139,7 +139,7 @@ impl Notice {
 
     /// Returns the notice that a run is resumed.
     pub(crate) fn resume(step: u64, platform: Platform) -> Notice {
-        Notice::new(step, LogEvent::Resume { platform }, "the run goes on")
+        Notice::new(step, LogEvent::Resume { platform }, "the run continues")
     }
 
     /// Returns the notice of an event of the recipe's file, or `None` if the step itself reports the event.
@@ -392,10 +392,10 @@ impl KeptVersion {
             Ok(recipe) if is_this(&recipe) => Ok(recipe),
             Ok(_) => Err(damaged(
                 &path,
-                "it is the run's record of a version, but it does not have that version's text: has it been edited?",
+                "this file is the run's record of a version, but its text is not that version's: was the file edited?",
             )),
             Err(mut error) => {
-                let note = format!("it is the script that the run kept, {}", path.display());
+                let note = format!("this is the script that the run kept, {}", path.display());
                 error.first_mut().notes.push(note);
                 Err(error)
             }

@@ -192,7 +192,7 @@ pub(super) fn make_empty(path: &Path) -> Result<PathBuf> {
     let message = format!("the folder {folder} exists already and is not empty");
     let mut help = "choose another --out".to_string();
     if path.join(CONFIG).is_file() {
-        help += &format!(", or go on with this run: `advlab train --resume {folder}`");
+        help += &format!(", or continue this run: `advlab train --resume {folder}`");
     }
     Err(Diagnostic::error(message).with_help(help).into())
 }
@@ -208,8 +208,11 @@ fn lock(folder: &Path) -> Result<File> {
         match file.try_lock() {
             Err(TryLockError::WouldBlock) if started.elapsed() < PATIENCE => sleep(PATIENCE / 20),
             Err(TryLockError::WouldBlock) => {
-                let message = format!("{} is being written by another advlab", folder.display());
-                let help = "wait until it ends, or stop it there with Ctrl-C";
+                let message = format!(
+                    "{} is being written by another advlab process",
+                    folder.display()
+                );
+                let help = "wait until that process ends, or stop it with Ctrl-C";
                 return Err(Diagnostic::error(message).with_help(help).into());
             }
             Err(TryLockError::Error(error)) if error.kind() != ErrorKind::Unsupported => {

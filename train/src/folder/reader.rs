@@ -219,7 +219,7 @@ impl RunFolder {
 
     /// Returns the note that is shown if a recipe that keeps a state is tried on a single batch.
     pub fn state_note(recipe: &Recipe) -> Option<String> {
-        let note = "the recipe keeps a state; here it has the state from before the first step";
+        let note = "the recipe keeps a state; the state from before the first step is used here";
         recipe.has(Hook::Init).then(|| note.to_string())
     }
 }

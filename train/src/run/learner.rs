@@ -238,14 +238,14 @@ fn refused(mut error: Diagnostics, recipe: &Recipe) -> Diagnostics {
         }
         Some("ref_logp") => "`reference = true` in the configuration adds this column".to_string(),
         Some("advantage") if !recipe.has(Hook::Advantage) => format!(
-            "{name} has only a loss: choose a recipe for the advantage, such as `--recipe grpo`, and this one as the configuration's `loss_recipe`"
+            "{name} has only a loss: choose a recipe for the advantage, such as `--recipe grpo`, and set this recipe as the configuration's `loss_recipe`"
         ),
         _ => first.help.take().unwrap_or_default(),
     };
     first.help = Some(help).filter(|help| !help.is_empty());
     first
         .notes
-        .push("in a dry run on the run's first batch: no run was begun".to_string());
+        .push("this happened in a trial on the first batch; training has not begun".to_string());
     error
 }
 

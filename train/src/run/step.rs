@@ -361,7 +361,7 @@ impl Run {
     fn solution(&self, prompt: &Prompt) -> Result<Vec<u32>> {
         self.task.solution(prompt).ok_or_else(|| {
             let task = &self.config.task;
-            let message = format!("the task \"{task}\" has no solutions of its own");
+            let message = format!("the task \"{task}\" has no solutions to train on");
             let help = "`sft_steps = 0` turns supervised fine-tuning off";
             Diagnostic::error(message).with_help(help).into()
         })

@@ -173,7 +173,7 @@ pub(super) fn drawn_prompts(
     });
     drawn.collect::<Option<_>>().ok_or_else(|| {
         let message = format!("no prompt for training among {DRAWS} draws");
-        let help = "all of them are held out for evaluation: a larger task has other prompts";
+        let help = "all drawn prompts are held out for evaluation: choose a larger task";
         Diagnostic::error(message).with_help(help).into()
     })
 }

@@ -30,7 +30,7 @@ impl From<TchError> for TorchError {
             other => other.to_string(),
         };
         let line = text.lines().map(str::trim).find(|line| !line.is_empty());
-        TorchError(line.unwrap_or("it does not say why").to_string())
+        TorchError(line.unwrap_or("libtorch gives no reason").to_string())
     }
 }
 

@@ -38,7 +38,7 @@ impl Apply {
         for input in &self.inputs {
             match (RunFolder::open(input), self.step) {
                 (Ok(_), Some(_)) if self.inputs.len() > 1 => {
-                    let what = "`--step` takes one batch of a run's folder, so that folder must be the only input";
+                    let what = "`--step` selects one batch of a run's folder, so that folder must be the only input";
                     return Err(Diagnostic::error(what).in_file(input).into());
                 }
                 (Ok(run), Some(step)) => inputs.push(run.at(step)?.to_path_buf()),

@@ -54,7 +54,7 @@ impl Comparison {
         numbers.extend(others.map(str::to_string));
         let failed = failed.iter().map(|(folder, error)| {
             let (folder, message) = (folder.display(), &error[0].message);
-            format!("{folder} failed and is left out: {message}")
+            format!("{folder} failed and is not compared: {message}")
         });
         Comparison {
             end: shared(runs(), score).last().copied(),
@@ -138,7 +138,7 @@ impl Comparison {
             let is_same =
                 first.runs.len() == design.runs.len() && runs.all(|(a, b)| a.curves == b.curves);
             if of_first.is_empty() || own.is_empty() {
-                format!("{name} has no run to compare")
+                format!("{name} is not compared with {than}, because one of them has no {score}")
             } else if is_same {
                 format!("{name} has exactly the same numbers as {than}: the two compute the same")
             } else if found[index] <= LEVEL {
@@ -148,7 +148,7 @@ impl Comparison {
             } else if count as f64 * least_p(of_first.len(), own.len()) > LEVEL {
                 let least = stats::least_seeds(count);
                 format!(
-                    "{name}: too few seeds to compare it with {than} ({seeds}): the 95 % level needs at least {least} per design"
+                    "too few seeds to compare {name} with {than} ({seeds}): the 95 % level needs at least {least} per design"
                 )
             } else {
                 format!(
@@ -166,10 +166,10 @@ impl Comparison {
         let score = &self.numbers[0];
         let place = match self.end {
             Some(end) => format!("after {end} steps, the last step that all runs have"),
-            None => "at the end of each run, because the runs have no numbers after equally many steps: the designs are not compared at the same step".to_string(),
+            None => "at the end of each run, because there is no step after which all runs have numbers; so the designs are compared at different steps".to_string(),
         };
         format!(
-            "{score} and the other numbers are those {place}. IQM is the interquartile mean over seeds, with its 95 % bootstrap interval in brackets (arXiv 2108.13264), which is too narrow with few seeds; P is the chance that a run scores higher than a run of the first design. Whether a design is above or below the first is decided by the exact two-sided Mann-Whitney test, with Holm's correction for the number of designs; runs are not paired by seed."
+            "{score} and the other numbers are those {place}. IQM is the interquartile mean over seeds, with its 95 % bootstrap interval in brackets (arXiv 2108.13264), which is too narrow if there are few seeds; P is the chance that a run of the design scores higher than a run of the first design. Whether a design is above or below the first is decided by the exact two-sided Mann-Whitney test, with Holm's correction for the number of designs; runs are not paired by seed."
         )
     }
 

@@ -40,7 +40,7 @@ impl Planned {
                 let out = out.join(format!("seed-{seed}")).display().to_string();
                 if all.iter().any(|other| other.config.out == out) {
                     let message = format!("two designs are called {name}");
-                    let help = "give their scripts other names, or their recipes other settings";
+                    let help = "give the scripts other names, or the recipes other settings";
                     return Err(wrong(message, help));
                 }
                 let mut config = design.clone();

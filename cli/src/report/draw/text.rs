@@ -74,7 +74,7 @@ impl Panel {
     /// Returns the name of the y axis and the entries of the legend, with as many per line as fit.
     fn head(&self, entries: Vec<String>, paint: Paint) -> String {
         let y = match self.heat() {
-            Some((name, _)) => format!("{}; in shades: {name}", self.y),
+            Some((name, _)) => format!("{}; shades: {name}", self.y),
             None => self.y.clone(),
         };
         let legend: usize = entries.iter().map(|entry| width(entry)).sum();

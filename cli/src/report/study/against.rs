@@ -213,7 +213,7 @@ fn columns(batches: [&Batch; 2], pairs: &[(usize, usize)]) -> Vec<Row> {
             }
             (Some((a, _)), Some((b, _))) => {
                 let [a, b] = [a, b].map(|level| level.map_or("batch", Level::name));
-                format!("per {a} in a, per {b} in b")
+                format!("one value per {a} in a, one per {b} in b")
             }
         };
         let what = name.to_string();

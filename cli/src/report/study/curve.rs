@@ -249,7 +249,7 @@ fn pools(input: &Batch) -> Result<[Vec<usize>; 2]> {
     for (kind, pool) in ["wrong", "right"].iter().zip(&pools) {
         if pool.is_empty() {
             let none =
-                format!("none of the responses is {kind}, so no group can be drawn from them");
+                format!("no response is {kind}, so groups of right and wrong ones cannot be drawn");
             return Err(Diagnostic::error(none).into());
         }
     }
@@ -284,7 +284,7 @@ pub fn report(
     let curve = |recipe: Recipe| Ok((Curve::of(&recipe, batch, size)?, recipe));
     let curves: Vec<(Curve, Recipe)> = recipes.into_iter().map(curve).collect::<Result<_>>()?;
     let any = |test: fn(&Curve) -> bool| curves.iter().any(|(curve, _)| test(curve));
-    let mut note = "Responses are one token long, with a log-prob of -0.5 and an entropy of 0.5: how a recipe treats differences in these numbers is not shown.".to_string();
+    let mut note = "Responses are one token long, with a log-prob of -0.5 and an entropy of 0.5: the effect of differences in these numbers is not shown.".to_string();
     if any(|curve| curve.depends_on_order) {
         note.push_str(" The result depends on the order of a group's responses, or on chance: the numbers are means over random orders.");
     }

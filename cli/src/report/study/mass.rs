@@ -157,7 +157,7 @@ pub fn report(
 /// Adds and returns a comparison of each pair of designs: the correlation of their advantages, if both vary, and the shares of
 /// the tokens whose two advantages have opposite signs, or of which exactly one is 0.
 fn in_common(all: &[(String, Mass)], outcomes: &[Outcome], report: &mut Report) -> Vec<Value> {
-    let heads = "designs,correlation of A,opposite sign,0 in one only".split(',');
+    let heads = "designs,correlation of A,opposite sign,0 in only one".split(',');
     let mut rows = vec![heads.map(String::from).collect()];
     let mut pairs = Vec::new();
     let layout = outcomes[0].advantage.layout();

@@ -188,7 +188,7 @@ pub fn recipes_of<'w>(words: &[&'w str]) -> Result<Vec<(&'w str, Vec<&'w str>)>>
         pair(word).map_err(Diagnostic::error)?;
         let start = format!("{name}=");
         if let Some(other) = settings.iter().find(|other| other.starts_with(&start)) {
-            let message = format!("`{recipe}` has `{other}` and `{word}`");
+            let message = format!("`{recipe}` is given both `{other}` and `{word}`");
             let twice = format!("`{recipe} {other} {recipe} {word}`");
             let help = format!("for two designs, name the recipe twice: {twice}");
             return Err(wrong(message, help));

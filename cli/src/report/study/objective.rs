@@ -57,19 +57,19 @@ impl Objective {
         }
         let draws = curve.draws.len();
         if let Some(why) = why {
-            notes.push(format!("its advantage depends on {why}: these are means over {draws} batches drawn from the rollouts, with their standard errors"));
+            notes.push(format!("its advantage depends on {why}: the numbers are means over {draws} batches drawn from the rollouts, with their standard errors"));
         }
         if curve.depends_on_order {
-            notes.push(format!("its advantage depends on the order of a group's responses, or on chance: these are means over {draws} orders, with their standard errors"));
+            notes.push(format!("its advantage depends on the order of a group's responses, or on chance: the numbers are means over {draws} orders, with their standard errors"));
         }
         if design.advantage.is_some() {
-            let note = "a loss on `batch.advantage`: shown with the advantage of";
+            let note = "a loss on `batch.advantage`, shown with the advantage of";
             notes.push(format!("{note} {NEUTRAL}, at logp = old_logp"));
         } else if !recipe.has(Hook::Advantage) {
-            notes.push("a loss: shown by its equivalent advantage, at logp = old_logp".to_string());
+            notes.push("a loss, shown by its equivalent advantage at logp = old_logp".to_string());
         }
         if recipe.has(Hook::Init) {
-            notes.push("it keeps a state, and its first step is shown".to_string());
+            notes.push("the recipe keeps a state; its first step is shown".to_string());
         }
         Ok(Objective {
             name: label(recipe),

@@ -178,7 +178,7 @@ fn slopes(all: &[Objective], report: &mut Report) {
         rows.push(grey(&known.name(), slope, report.paint));
     }
     report.table(&rows);
-    report.aside("", "  mean 1 for p from 1/N to 1 - 1/N; F(1) is not scaled");
+    report.aside("", "  F' has mean 1 on [1/N, 1 - 1/N]; F(1) is not scaled");
 }
 
 /// Adds a table of the noise of each design's update.
@@ -205,7 +205,7 @@ fn updates(all: &[Objective], correlation: f64, report: &mut Report) {
     rows.push(grey(GROUPS, |p| number(best(p)), report.paint));
     report.table(&rows);
     let note = format!(
-        "the mean of a group's update over its standard deviation; 1 is its value for REINFORCE with the best constant baseline; the correlation of scores with being right is {correlation}"
+        "signal-to-noise is the mean of a group's update divided by its standard deviation; 1 is the value for REINFORCE with the best constant baseline; the correlation of scores with being right is {correlation}"
     );
     report.aside("  ", &note);
 }
@@ -222,13 +222,13 @@ fn notes(objective: &Objective, report: &mut Report) {
     let below = places.find(|&p| objective.is_below(p, scale));
     let nearest = match (below, &objective.nearest()[..]) {
         (Some(p), _) => format!(
-            "none: F' is below 0, as at p = {p}: there the update makes right responses rarer"
+            "none: F' is below 0, for example at p = {p}, so the update makes right responses rarer there"
         ),
         _ if is_nothing => "none: F' is 0, so the recipe teaches nothing".to_string(),
         (_, [(known, off), (second, other), ..]) => {
             let (name, off) = (known.name(), percent(*off));
             let (second, other) = (second.name(), percent(*other));
-            format!("{name}: weights F'(p) differ by {off}; then {second}, by {other}")
+            format!("{name}, whose weights F'(p) differ by {off}; then {second}, by {other}")
         }
         _ => String::new(),
     };

@@ -31,8 +31,8 @@ pub fn zero_loss(summary: &Summary) -> Option<Row> {
     let (tokens, responses) = (start.over_tokens, start.over_responses);
     let loss = match (start.is_zero(tokens), start.is_zero(responses)) {
         (true, true) => "0".to_string(),
-        (true, false) => format!("0 over tokens ({} over responses)", value(responses)),
-        (false, true) => format!("0 over responses ({} over tokens)", value(tokens)),
+        (true, false) => format!("mean 0 over tokens ({} over responses)", value(responses)),
+        (false, true) => format!("mean 0 over responses ({} over tokens)", value(tokens)),
         (false, false) => return None,
     };
     let gradient = gradient_of_zero(start.gradient_mass);
@@ -41,7 +41,7 @@ pub fn zero_loss(summary: &Summary) -> Option<Row> {
 
 fn gradient_of_zero(mass: f64) -> String {
     format!(
-        "its gradient is not 0: sum of |dloss/dlogp| {}",
+        "its gradient is not 0: the sum of |dloss/dlogp| is {}",
         value(mass)
     )
 }

@@ -120,7 +120,7 @@ impl Site {
         let path = kept.batches().iter().find(|(own, _)| *own == step);
         let path = path.map_or(Path::new(""), |(_, path)| path);
         let Ok(written) = std::fs::metadata(path).and_then(|file| file.modified()) else {
-            let message = format!("the batch of step {step} is not kept any more");
+            let message = format!("the batch of step {step} is no longer kept");
             return Err(Diagnostic::error(message).into());
         };
         let mut last = lock(&self.last);

@@ -48,7 +48,7 @@ impl Server {
             let message = format!("cannot listen on 127.0.0.1:{port}: {error}");
             wrong(
                 message,
-                "choose another port with --port; 0 stands for any free port",
+                "choose another port with --port; 0 means any free port",
             )
         })?;
         Ok(Server {

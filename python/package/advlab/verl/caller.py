@@ -68,7 +68,7 @@ class Caller:
             ("batch", "a recipe can read only the columns `reward` and `token_reward`"),
         ):
             if getattr(found, name) is None:
-                warn_once(f"verl's {name} was not found among the callers of the estimator: {lost}")
+                warn_once(f"verl's {name} was not found among the callers of the estimator, so {lost}")
         return found
 
     def tensors(self, is_read: Callable[[str], bool] = lambda name: True, asked: Sequence[str] = ()) -> dict[str, Any]:
@@ -159,7 +159,7 @@ class Caller:
             try:
                 save(live, at)
             except OSError as error:
-                log.error("%s has no state of %s, so a run resumed there begins with that of `init`: %s", at, live.name, error)
+                log.error("%s has no state of %s, so a run resumed there begins with the state of `init`: %s", at, live.name, error)
             return theirs(*args, **kwargs)
 
         save_checkpoint.live = live  # type: ignore[attr-defined]

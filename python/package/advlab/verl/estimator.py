@@ -21,15 +21,15 @@ from .loss import follows_advantage
 VERL = Trainer(
     "verl",
     {
-        "old_logp": "verl has no old log-probs at this place: the estimator is called outside of a trainer, or the trainer does not "
-        "compute them before the advantage",
+        "old_logp": "verl has no old log-probs at this place: the estimator is called outside of a trainer, or the trainer computes them "
+        "only after the advantage",
         "ref_logp": "the reference policy runs with `algorithm.use_kl_in_reward=True` or `actor_rollout_ref.actor.use_kl_loss=True`",
         "value": "the critic runs with `critic.enable=True`",
         "rollout_logp": "`actor_rollout_ref.rollout.calculate_log_probs=True` keeps the sampler's log-probs",
         "entropy": "the default trainer computes entropies unless `algorithm.rollout_correction.bypass_mode=True`",
-        "reward_baseline": "verl's trainers sample no baseline for other estimators than their own `remax`",
+        "reward_baseline": "verl's trainers sample a baseline only for their own estimator `remax`",
         "teacher_logp": "verl's teachers run with `distillation.enabled=True`, at a `loss_mode` without top-k (docs/mixing.md)",
-        "sum_pi_squared": "`+actor_rollout_ref.actor.calculate_sum_pi_squared=True`, with `trainer.use_v1=False`",
+        "sum_pi_squared": "verl computes it with `+actor_rollout_ref.actor.calculate_sum_pi_squared=True` and `trainer.use_v1=False`",
     },
     COLUMNS,
     "if `{0}` is a field of verl's batch, or of an agent loop's `extra_fields`, `+algorithm.advlab.columns=[{0}]` makes it a column",
@@ -60,7 +60,7 @@ NOT_PROPORTIONAL = ("clip_cov", "kl_cov", "dro")
 
 SHARED = (
     "response",
-    "all rows of a session share the advantage of its last row: give each response one value, or name the level `trajectory`",
+    "all rows of a session share the advantage of the session's last row: give each response one value, or name the level `trajectory`",
 )
 """Why the rows of a session have one advantage, if the recipe does not take each row as a turn."""
 
@@ -86,7 +86,7 @@ def estimate(
     _refuse_what_would_be_wrong(live, config)
     rewards, mask = on_cpu(token_level_rewards), on_cpu(response_mask)
     if index is None:
-        raise ValueError("verl passes no `uid` of the prompts: advlab needs to know which responses belong together")
+        raise ValueError("verl passes no `uid` of the prompts, so advlab cannot tell which responses belong together")
     index, turns = np.asarray(index, dtype=object).tolist(), sees_turns(live)
     rows = Rows(index, mask, rewards, caller.keys, turns, keeps_rejected(kept.get("keep_rejected")))
     reads, are_all = live._columns()
@@ -98,7 +98,7 @@ def estimate(
     if turns:
         columns = {**rows.turns(columns["token_reward"]), **columns}
         if "token" in str(setting(config, "rollout_correction.rollout_rs")):
-            warn_once("`rollout_rs` rejects tokens, and a recipe takes the tokens between two holes of the mask for a turn")
+            warn_once("`rollout_rs` rejects tokens, which become holes of the mask; the recipe takes the tokens between two holes for a turn")
     groups = index if rows.is_whole else [index[row] for row in rows.chosen]
     columns = {**columns, "groups": groups, "mask": rows.select(mask), "step": caller.step}
     adapter = replace(VERL, one_per=SHARED if rows.is_shared else None)
@@ -127,7 +127,7 @@ def _asked(caller: Caller, names: list[str]) -> dict[str, Any]:
             there = {*(caller.batch.keys() if caller.batch is not None else ()), *caller.others, *caller.fields}
             there |= {name for fields in caller.extra() for name in fields}
             raise ValueError(
-                f"`algorithm.advlab.columns` has `{name}`: verl has no such field; it has {', '.join(sorted(there))}"
+                f"`algorithm.advlab.columns` names `{name}`, but verl has no such field; verl has {', '.join(sorted(there))}"
             )
         found[name] = value
     return found
@@ -160,7 +160,7 @@ def _columns(
             found = of_data_set({name: [values[row] for row in rows.chosen]}, kinds)
             if not found and len(rows.chosen):
                 has = ", ".join(sorted({kind_of(one) for one in values if one is not None})) or "nothing"
-                raise ValueError(f"`algorithm.advlab.columns` has `{name}`, a field of {has}: {RULE}, or numbers for each token")
+                raise ValueError(f"`algorithm.advlab.columns` names `{name}`, a field of {has}, but {RULE}, or numbers for each token")
             columns.update(found)
         elif not is_numbers or name in NO_COLUMNS or value.data_ptr() == rewards.data_ptr():
             continue
@@ -186,7 +186,7 @@ def _open(name: str | None, config: Any, caller: Caller) -> tuple[LiveRecipe, di
             f"`algorithm.advlab` is {settings!r}: write `+algorithm.advlab.recipe=mine.rhai +algorithm.advlab.params.k=4`"
         )
     if unknown := settings.keys() - SETTINGS:
-        raise ValueError(f"`algorithm.advlab` has {sorted(unknown)}: it takes {', '.join(sorted(SETTINGS))}")
+        raise ValueError(f"`algorithm.advlab` has {sorted(unknown)}, but its settings are {', '.join(sorted(SETTINGS))}")
     recipe = name or settings.get("recipe") or os.environ.get("ADVLAB_RECIPE")
     if not recipe:
         raise ValueError("the estimator `advlab` needs a recipe: `+algorithm.advlab.recipe=mine.rhai`")
@@ -204,7 +204,7 @@ def _refuse_what_would_be_wrong(live: LiveRecipe, config: Any) -> None:
     if setting(config, "use_kl_in_reward") and live.params.get(weight):
         raise ValueError(
             f"{live.name} subtracts a KL itself ({weight} {live.params[weight]}), but `algorithm.use_kl_in_reward` has "
-            f"subtracted it from the reward already: set `+algorithm.advlab.params.{weight}=0`, or `algorithm.use_kl_in_reward=False`"
+            f"already subtracted one from the reward: set `+algorithm.advlab.params.{weight}=0`, or `algorithm.use_kl_in_reward=False`"
         )
     if live.name == "grpo" and setting(config, "norm_adv_by_std_in_grpo") is False:
         raise ValueError(

@@ -13,7 +13,7 @@ from .._outcome import RecipeError
 from .._recipe import Recipe, _restored, load, log
 from .._trainers import Trainer, is_proportional, on_cpu, report, tried
 
-NO_REWARDS = "verl passes advantages to a policy loss, but no rewards: a recipe that reads rewards can be the estimator"
+NO_REWARDS = "verl passes advantages to a policy loss, but no rewards: use a recipe that reads rewards as the estimator"
 VERL = Trainer("verl", dict.fromkeys(("reward", "correct", "token_reward"), NO_REWARDS))
 
 REPORTED = 20  # The calls of a version whose prints are logged, because a worker does not know when a step begins.
@@ -47,8 +47,8 @@ def loss_recipe(settings: Any) -> Recipe:
         loaded = _restored(**json.loads(recipe)) if recipe.startswith("{") else load(recipe)
         if "weight" in loaded.hooks:
             raise ValueError(
-                f"{loaded.name} has the hook `weight`, and verl gives a policy loss no weights: the estimator applies them, so put the "
-                "loss in a script without it"
+                f"{loaded.name} has the hook `weight`, but verl gives a policy loss no weights, because the estimator applies them: put the "
+                "loss in a script without `weight`"
             )
         log.warning("policy loss %s %s", loaded.name, loaded.version[:6])
         _losses[recipe] = loaded
@@ -81,7 +81,7 @@ def _refuse_another_mean(recipe: Recipe, with_weights: bool) -> None:
         here = recipe.params.get("aggregate")
         raise ValueError(
             f"the loss of {recipe.name}{f' (aggregate {here})' if here else ''} is not a mean over independent tokens, but verl "
-            "weights micro-batches by their tokens: use verl's own loss if there is one (`loss_mode=gspo`, "
+            "weights micro-batches by their numbers of tokens: use verl's own loss if there is one (`loss_mode=gspo`, "
             '`geo_mean`, `sapo`, `kl_cov`), or a script that averages by `mean("batch")` over tokens, as with `aggregate` "token"'
         )
 
@@ -100,11 +100,11 @@ def policy_loss(
     recipe = loss_recipe(getattr(getattr(config, "policy_loss", None), "advlab", None))
     if loss_agg_mode != "token-mean":
         raise ValueError(
-            f"`loss_agg_mode={loss_agg_mode}`: a recipe's loss averages by itself, in verl over tokens: set `token-mean`"
+            f"`loss_agg_mode={loss_agg_mode}` has no effect on a recipe's loss, which averages over tokens itself: set `token-mean`"
         )
     if rollout_is_weights is not None and "rollout_is_weights" not in recipe.text:
         raise ValueError(
-            f"verl corrects by `rollout_is_weights`, which {recipe.name} does not read: use `batch.rollout_is_weights`"
+            f"verl corrects by `rollout_is_weights`, which {recipe.name} does not read: use `batch.rollout_is_weights` in the loss"
         )
     _refuse_another_mean(recipe, rollout_is_weights is not None)
     columns = {"old_logp": old_log_prob, "advantage": advantages, "rollout_is_weights": rollout_is_weights, "mask": response_mask}
