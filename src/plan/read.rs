@@ -13,7 +13,7 @@ use crate::diagnostic::Diagnostics;
 use crate::script::{Hook, Recipe, ScriptBatch, State};
 use crate::tensor::kernel::{Kernel, Unary};
 use crate::tensor::op::{Argument, Param, ParamKind};
-use crate::tensor::{GroupKey, Level, Prim, Tensor, Trace};
+use crate::tensor::{GroupKey, Level, Prim, Tensor, Trace, Tracing};
 
 /// The purpose of a graph.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -41,7 +41,7 @@ impl Traced {
         state: &State,
         form: Form,
     ) -> Result<Traced, Diagnostics> {
-        let trace = Arc::new(Trace::default());
+        let trace = Tracing::default();
         let host = recipe.host().clone().with_trace(&trace);
         let input = ScriptBatch::new(host.call(batch.step()), batch);
         let (hooks, state) = recipe.on(&host).traced(&input, state)?;

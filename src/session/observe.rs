@@ -11,7 +11,7 @@ use crate::check::dry_run;
 use crate::parallel::lock;
 use crate::script::syntax::{CodeSite, Token, TokenKind, code, sites};
 use crate::script::{Recipe, ScriptBatch, guarded};
-use crate::tensor::{Origin, Trace};
+use crate::tensor::{Origin, Tracing};
 
 /// The name of the function that notes a value. No script has a function of this name.
 const NOTE: &str = "__advlab_note";
@@ -22,7 +22,7 @@ impl Recipe {
     /// Runs the recipe on a batch, as [`dry_run`] does. Passes to `seen` the first value of each variable, parameter and
     /// operation of the script, with the byte at which its name begins. If the run fails, only earlier values are passed.
     pub fn observe(&self, batch: &Batch, seen: &mut (dyn FnMut(usize, Answer) + Send)) {
-        let (noted, trace) = (Noted::default(), Arc::new(Trace::default()));
+        let (noted, trace) = (Noted::default(), Tracing::default());
         let probed = Probed::of(self.text());
         let mut host = self.host().clone().with_trace(&trace);
         host.functions = host.functions.with(notes_into(&noted));

@@ -33,5 +33,5 @@ pub use graph::Tensor;
 pub use guard::Guard;
 pub(crate) use guard::Reservation;
 pub(crate) use precision::{Precision, in_strides};
-pub(crate) use trace::{GroupKey, Trace};
+pub(crate) use trace::{GroupKey, Trace, Tracing};
 pub use value::Value;

@@ -3,6 +3,7 @@
 //! operation in a script, the tensor that it made.
 
 use std::collections::{BTreeMap, HashMap};
+use std::ops::Deref;
 use std::sync::{Arc, Mutex};
 
 use super::error::Origin;
@@ -36,6 +37,28 @@ pub(crate) struct Groups {
     pub(crate) name: &'static str,
     pub(crate) keys: Vec<GroupKey>,
     frame: Arc<Frame>,
+}
+
+/// A trace until the end of its scope, which empties it: the tensors of a trace keep their frames, which keep the trace, so that
+/// none of them would be freed.
+#[derive(Debug, Default)]
+pub(crate) struct Tracing(Arc<Trace>);
+
+impl Deref for Tracing {
+    type Target = Arc<Trace>;
+
+    fn deref(&self) -> &Arc<Trace> {
+        &self.0
+    }
+}
+
+impl Drop for Tracing {
+    fn drop(&mut self) {
+        lock(&self.calls).clear();
+        lock(&self.read).clear();
+        lock(&self.groups).clear();
+        lock(&self.made).clear();
+    }
 }
 
 #[derive(Debug, Default)]

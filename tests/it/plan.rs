@@ -1,7 +1,10 @@
 //! Plans: the derivation and the file of PyTorch of some built-ins, kin among recipes, and what cannot be exported. That a file
 //! gives the recipe's numbers is tested where torch is: `python/tests/test_plan.py`.
 
+use std::sync::Arc;
+
 use advlab::Batch;
+use advlab::batch::Buffer;
 use advlab::plan::{Plan, steps, terms};
 use advlab::script::{BUILTINS, Host, Recipe};
 
@@ -472,4 +475,22 @@ fn groups_in_one_call_are_exported() {
     );
     assert!(plan(&recipe).is_same(&plan(&load("dr_grpo", ""))));
     assert!(plan(&recipe).torch().is_ok());
+}
+
+#[test]
+fn a_plan_keeps_no_memory_of_its_batch() {
+    let recipe = load("gae", "");
+    let example = Batch::example();
+    let rewards = example.response_column("reward").unwrap();
+    let rewards: Arc<[f64]> = rewards.to_vec().into();
+    let is_kept = Arc::downgrade(&rewards);
+    let batch = Batch::builder()
+        .groups([0, 0, 0, 1, 1])
+        .lengths([2, 3, 1, 2, 1]);
+    let batch = batch.response("reward", Buffer::new(rewards));
+    let batch = batch.token("value", vec![0.5; 9]).build().unwrap();
+    let plan = Plan::of(&recipe, Some(&batch), false).unwrap();
+    recipe.observe(&batch, &mut |_, _| {});
+    drop((plan, batch));
+    assert!(is_kept.upgrade().is_none());
 }
