@@ -193,7 +193,7 @@ WRONG = [
     (lambda: advlab.compare("nothing"), advlab.RecipeError, "nothing is not a run"),
     (lambda: GRPO.check().save("x.svg"), advlab.RecipeError, "the report has no figure"),
     (lambda: GRPO.curve(n=8).save("x.pdf"), advlab.RecipeError, "rsvg-convert -f pdf"),
-    (lambda: advlab.read("x.jsonl", step=1), advlab.RecipeError, "`step` takes a batch of a run's folder"),
+    (lambda: advlab.read("x.jsonl", step=1), advlab.RecipeError, "`step` selects a batch of a run's folder"),
     (lambda: advlab.read(step=3), TypeError, "apply only to a file"),
     (lambda: advlab.read("x.jsonl", step="a"), TypeError, "`step` is 'a': an integer"),
     (lambda: advlab.read("x.jsonl", tokenizer="none.json"), advlab.RecipeError, "the tokenizer cannot be read"),

@@ -294,7 +294,7 @@ def test_weights_in_advantages_to_which_a_loss_is_not_proportional_are_told(scri
         for _ in range(2):
             value, _ = adapter.loss(recipe, groups=of, correct=[1.0, 0.0] * 2 + [1.0], reward=[1.0] * 5)(data, logps)
         grads.append(torch.cat(torch.autograd.grad(value, logps)))
-        assert caplog.text.count("its loss is not proportional to them: leave `weight` out") == (is_told and weight != "")
+        assert caplog.text.count("its loss is not proportional to the advantages: leave `weight` out") == (is_told and weight != "")
     assert torch.equal(*grads) and grads[0].abs().max() > 0
 
 

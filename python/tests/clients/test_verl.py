@@ -141,7 +141,7 @@ def test_the_last_trajectory_of_a_session_counts_as_with_verls_grpo(script):
     scale = weight * counts.sum() / (weight * counts).sum()
     assert torch.allclose(found["advantages"], plain["advantages"] * scale[:, None], atol=1e-6)
     settings = config(advlab={"params": {"kl_beta": 0.0}})
-    with pytest.raises(ValueError, match="all rows of a session share the advantage of its last row"):
+    with pytest.raises(ValueError, match="all rows of a session share the advantage of the session's last row"):
         compute_advantage_for_multi_trajectories(batch(), keys, "advlab/reinforce_pp", config=settings)
 
 
@@ -218,7 +218,7 @@ def test_any_field_is_a_column_by_a_setting(script):
     assert torch.equal(found, (data.batch["turn_id"] + 10 * number) * mask)
     with pytest.raises(advlab.RecipeError, match=r"left out: `turn_id` .*columns=\[turn_id\]"):
         advantages(data, "advlab", advlab={"recipe": str(path)})
-    with pytest.raises(ValueError, match="no such field; it has .*response_mask, .*turn_id"):
+    with pytest.raises(ValueError, match="no such field; verl has .*response_mask, .*turn_id"):
         advantages(data, "advlab", advlab={"recipe": str(path), "columns": ["turn_ids"]})
     data.batch["by_turn"] = torch.arange(72).view(24, 3)
     path = script("fn advantage(batch, p) { batch.by_turn }", "by_turn.rhai")
@@ -386,7 +386,7 @@ def loss_of(recipe, weights=None, mean="token-mean", old=OLD):
         (lambda script: loss_of(OmegaConf.create({"recipe": "a"})), "takes the recipe itself, `.actor.policy_loss.advlab="),
         (lambda script: loss_of("ppo_clip", mean="seq-mean-token-sum"), "token-mean"),
         (lambda script: loss_of("ppo_clip", OLD), "rollout_is_weights"),
-        (lambda script: loss_of("pacs"), "can be the estimator"),
+        (lambda script: loss_of("pacs"), "use a recipe that reads rewards as the estimator"),
         (lambda script: loss_of(str(script(BOTH))), "the estimator applies them"),
         *(
             (lambda script, name=name: loss_of(name), "not a mean over independent tokens")

@@ -92,7 +92,7 @@ fn a_run_is_profiled_with_its_own_recipe_or_with_another() {
     assert!(array(&own["lines"]).iter().any(is_of_loss), "{own}");
     assert!(!array(&passk["lines"]).iter().any(is_of_loss), "{passk}");
     let table = lab.run("profile run --runs 1").out;
-    let batch = "its last batch, run/batches/step-";
+    let batch = "its last batch is read, run/batches/step-";
     assert!(table.contains(batch), "{table}");
 }
 

@@ -238,7 +238,7 @@ fn a_step_of_a_run_is_its_batch() {
     }
     lab.expect(
         "0  apply grpo run --step 20 -o out.safetensors  =>  run/batches/step-000020.safetensors: 256 responses
-         1  apply grpo run run --step 20  =>  `--step` takes one batch",
+         1  apply grpo run run --step 20  =>  `--step` selects one batch",
     );
 }
 

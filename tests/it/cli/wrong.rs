@@ -155,7 +155,7 @@ const SLIPS: &str = r#"
 2  apply grpo rollouts.jsonl --map reward  =>  such as k=8 or reward=score
 1  apply grpo rollouts.jsonl --set eps=1e999  =>  1e999
 1  apply grpo rollouts.jsonl --metrics no/m.jsonl  =>  the folder no does not exist
-1  look rollouts.jsonl --step 3  =>  `--step` takes a batch of a run's folder
+1  look rollouts.jsonl --step 3  =>  `--step` selects a batch of a run's folder
 2  train --steps -1  =>  '-1' for '--steps <STEPS>': a whole number is needed
 2  train --steps ten  =>  'ten' for '--steps <STEPS>': a whole number is needed
 1  train run  =>  `advlab train --resume run`

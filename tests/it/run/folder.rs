@@ -56,7 +56,7 @@ fn two_processes_do_not_write_one_folder() {
     let lab = begun(2);
     let held = lab.resume();
     let message = refused(lab.place(), "train --resume FOLDER/run");
-    says(&message, &["being written by another advlab"]);
+    says(&message, &["being written by another process"]);
     // Reading is for everybody.
     assert_eq!(replayed(&lab.run()), (2, None));
     drop(held);
