@@ -386,7 +386,7 @@ def loss_of(recipe, weights=None, mean="token-mean", old=OLD):
         (lambda script: loss_of(OmegaConf.create({"recipe": "a"})), "takes the recipe itself, `.actor.policy_loss.advlab="),
         (lambda script: loss_of("ppo_clip", mean="seq-mean-token-sum"), "token-mean"),
         (lambda script: loss_of("ppo_clip", OLD), "rollout_is_weights"),
-        (lambda script: loss_of("pacs"), "can be the estimator"),
+        (lambda script: loss_of("pacs"), "use a recipe that reads rewards as the estimator"),
         (lambda script: loss_of(str(script(BOTH))), "the estimator applies them"),
         *(
             (lambda script, name=name: loss_of(name), "not a mean over independent tokens")

@@ -163,7 +163,7 @@ fn | advantage | a | a hook
 let | r = batch | c | used already
 fn | centred | mean | used already
 let | r = batch | mean | let mean = batch.reward
-let | r = batch | let | is not a word of the language
+let | r = batch | let | is not a reserved word
 let | r = batch | a b | letters, digits
 batch. | reward | x | no variable or function
 //! | Mine | x | no variable or function
