@@ -23,7 +23,7 @@ pub(super) fn load(session: &mut PromptSession, arguments: &Arguments<'_>) -> An
         // The recipe is loaded even if it cannot run on this batch: the user may want to change the batch.
         session.use_recipe(recipe.clone());
     }
-    let next = "advantage() and loss() call its hooks; p has its parameters; :run shows a summary";
+    let next = "advantage() and loss() call its hooks; p has its parameters; :run summarises";
     let next = session.paint.dim(&wrapped("", next, session.paint.width));
     Ok(format!("{}\n\n{next}", doc::recipe(&recipe, session.paint)))
 }

@@ -143,7 +143,7 @@ fn a_run_opens_with_the_recipe_of_the_step_and_its_settings() {
         .open(&first, &[])
         .expect("the batch is worth having");
     let about = session.about_data();
-    assert!(about.contains("its recipe is not loaded"), "{about}");
+    assert!(about.contains("the run's recipe is not loaded"), "{about}");
 }
 
 /// The script that the last line of `reloads.jsonl` names.

@@ -223,7 +223,7 @@ const DIALOGUES: &[&str] = &[
        ! no
        > batch.random("response")
        > :save DIR/other.rhai
-       ~ is not the value"#,
+       ~ differs from the value"#,
 ];
 
 #[test]

@@ -37,7 +37,7 @@ fn an_editor_changes_the_last_input_a_function_or_the_recipe() {
     play(&mut editing("2", "20"), dialogue);
     let dialogue = "> :recipe dr_grpo
         > :edit
-        ~ is now the recipe now
+        ~ is the recipe now
         > advantage().max(\"batch\").value()
         = 1.875
         > :edit twice

@@ -305,7 +305,7 @@ fn runs_without_a_common_step_say_so_and_names_stay_in_their_cells() {
     let text = report.text.replace('\n', " ");
     says(
         &text,
-        &["the runs have no numbers after equally many steps"],
+        &["there is no step after which all runs have numbers"],
     );
     // Five evaluations are a learning curve, in all of its files.
     let five = folder.path().join("five");

@@ -134,7 +134,10 @@ fn a_recipe_that_cannot_begin_leaves_no_folder() {
     let loss = "fn loss(batch, p) { (batch.value * batch.logp).mean(\"batch\") }\n";
     let init = format!("fn init(p) {{ throw \"not today\"; }}\n{advantage}{loss}");
     let of_value = "fn advantage(batch, p) { batch.value }\n".to_string();
-    let (no_column, no_init) = (["no column `value`", "run's first batch"], ["not today"; 2]);
+    let (no_column, no_init) = (
+        ["no column `value`", "a trial on the first batch"],
+        ["not today"; 2],
+    );
     for (text, flag, parts) in [
         (init.clone(), "recipe", no_init),
         (init, "loss_recipe", no_init),

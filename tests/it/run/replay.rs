@@ -197,7 +197,7 @@ fn a_kept_script_that_was_edited_is_refused() {
         }
     }
     let error = refused(lab.place(), "replay FOLDER/run");
-    says(&error, &["has it been edited"]);
+    says(&error, &["was the file edited"]);
 }
 
 /// A row of a step that the run does not have: whoever looked for it would never end.

@@ -205,7 +205,7 @@ fn updates(all: &[Objective], correlation: f64, report: &mut Report) {
     rows.push(grey(GROUPS, |p| number(best(p)), report.paint));
     report.table(&rows);
     let note = format!(
-        "signal-to-noise is the mean of a group's update divided by its standard deviation; 1 is the value for REINFORCE with the best constant baseline; the correlation of scores with being right is {correlation}"
+        "signal-to-noise is a group's mean update over its standard deviation; 1 is the value for REINFORCE with the best constant baseline; the correlation of scores with being right is {correlation}"
     );
     report.aside("  ", &note);
 }
@@ -228,7 +228,7 @@ fn notes(objective: &Objective, report: &mut Report) {
         (_, [(known, off), (second, other), ..]) => {
             let (name, off) = (known.name(), percent(*off));
             let (second, other) = (second.name(), percent(*other));
-            format!("{name}, whose weights F'(p) differ by {off}; then {second}, by {other}")
+            format!("{name} (weights F'(p) differ by {off}), then {second} ({other})")
         }
         _ => String::new(),
     };
