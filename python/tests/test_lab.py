@@ -126,7 +126,7 @@ def test_runs_are_compared_as_the_command_does(runs, tmp_path):
 def test_a_run_is_read_by_its_folder(runs):
     run = runs[0] / "grpo" / "seed-0"
     last, first = advlab.read(run), advlab.read(run, step=0)
-    assert (last.step, first.step) == (1, 0) and "`step=N` takes another" in last.notes[0]
+    assert (last.step, first.step) == (1, 0) and "`step=N` reads another" in last.notes[0]
     assert last["reward"].shape == (8 * 16,) and GRPO.mass(last).about["summary"]["responses"] == 128
     with pytest.raises(advlab.RecipeError, match="no batch of step 7"):
         advlab.read(run, step=7)

@@ -159,7 +159,7 @@ const SLIPS: &str = r#"
 2  train --steps -1  =>  '-1' for '--steps <STEPS>': a whole number is needed
 2  train --steps ten  =>  'ten' for '--steps <STEPS>': a whole number is needed
 1  train run  =>  `advlab train --resume run`
-1  train bare.jsonl  =>  a configuration is a TOML file
+1  train bare.jsonl  =>  a configuration is in TOML
 2  compare grpo --seeds abc  =>  invalid value 'abc' for '--seeds <SEEDS>'
 1  new nowhere/x.rhai  =>  the folder nowhere does not exist
 1  verify run.safetensors  =>  `verify` reads JSONL or parquet
@@ -177,7 +177,7 @@ const SLIPS: &str = r#"
 2  train --lr 0.1  =>  tip: set it with '--set lr=VALUE'
 2  check grpo --xml  =>  unexpected argument '--xml'  =/>  --set
 2  train --resume run --set k=1  =>  cannot be used with  &  a resumed run keeps its recipe, parameters and configuration
-1  view . --export page.txt  =>  ends in .html, such as page.html
+1  view . --export page.txt  =>  must end in .html, as in page.html
 2  apply grpo rollouts.jsonl --k 2  =>  unexpected argument '--k'  =/>  --set
 1  train --set learning_rate=0.1  =>  did you mean `lr`?
 1  look rollouts.jsonl reward=0  =>  `reward=0` is not a condition  &  equality is `==`
@@ -189,7 +189,7 @@ const SLIPS: &str = r#"
 1  apply grpo unscored.jsonl  =>  line 2, `reward`: found no value (null or NaN; 2 of 4 responses)  &  `--unscored leave-out`
 0  apply dr_grpo unscored.jsonl --unscored zero  =>  no reward, taken as 0: 2 responses  &  4 responses in 1 group
 0  apply dr_grpo unscored.jsonl --unscored leave-out  =>  no reward, left out: 2 responses  &  2 responses in 1 group
-2  apply grpo unscored.jsonl --unscored none  =>  is none of leave-out, zero, error
+2  apply grpo unscored.jsonl --unscored none  =>  is not leave-out, zero or error
 0  apply grpo uid.jsonl  =>  `group` is read from `uid`
 0  objective passk k=4  =>  passk k=4
 1  apply verl.rhai rollouts.jsonl  =>  did you mean `old_logp`?
