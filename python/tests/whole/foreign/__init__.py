@@ -53,8 +53,8 @@ def pytest_configure(config):
     if os.environ.get("ON_A_CPU"):
         torch.cuda.is_available = lambda: True
         OnACpu().__enter__()
-    # Processes that a test starts have the replacements only if they are forked.
-    torch.multiprocessing.spawn = functools.partial(torch.multiprocessing.start_processes, start_method="fork")
+    if NUMBERS != "own":  # Processes that a test starts have the replacements only if they are forked.
+        torch.multiprocessing.spawn = functools.partial(torch.multiprocessing.start_processes, start_method="fork")
     if sys.version_info < (3, 12):
         typing.TypedDict = typing_extensions.TypedDict  # Before Python 3.12 pydantic wants this one.
     sys.meta_path.append(StandIns())

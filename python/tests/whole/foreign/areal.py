@@ -1,10 +1,12 @@
-"""AReaL: losses of padded rows, and of packed ones."""
+"""AReaL: losses and rejection of padded and packed rows, GAE by token, normalised rewards."""
+
+import dataclasses
 
 import torch
 
-from .shared import gradient, loss, replaced
+from .shared import advantage, gradient, loss, replaced, wrong
 
-AREAL = "areal.utils.functional.functional"
+AREAL, GAE = "areal.utils.functional.functional", "areal.trainer.ppo.gae"
 
 
 def padded(mask, cu_seqlens, *columns):
@@ -35,7 +37,8 @@ def actor(own, logprobs, proximal_logprobs, old_logprobs, advantages, eps_clip, 
 
 
 @replaced(f"{AREAL}:sapo_loss_fn")
-def sapo(own, logprobs, old_logprobs, advantages, tau_pos, tau_neg, loss_mask, importance_sampling_level="token", cu_seqlens=None):
+def sapo(own, logprobs, old_logprobs, advantages, tau_pos, tau_neg, loss_mask, importance_sampling_level="token",
+         cu_seqlens=None):  # fmt: skip
     own_loss, stat = own(logprobs, old_logprobs, advantages, tau_pos, tau_neg, loss_mask, importance_sampling_level, cu_seqlens)
     if importance_sampling_level == "sequence":
         return own_loss, stat  # No recipe has a gate per response.
@@ -58,3 +61,58 @@ def cispo(own, logprobs, proximal_logprobs, advantages, eps_clip, loss_mask, eps
         a = a * gradient("tis", gap, mask, mode=mode, level=r.level, low=r.lower or 0.0, high=r.upper)
     given = {"clip_low": eps_clip, "clip_high": eps_clip_higher, "aggregate": "token"}
     return loss("cispo", mask, given=given, logp=logp, old_logp=old, advantage=a).loss, stat
+
+
+@replaced(f"{AREAL}:apply_rejection_sampling")
+def rejection(own, proximal_logprobs, old_logprobs, loss_mask, cu_seqlens, config):
+    """The settings are those of the table in the header of `rejection`, and clamped ratios of tokens are those of `tis`."""
+    result = own(proximal_logprobs, old_logprobs, loss_mask, cu_seqlens, config)
+    ratio, by_token = config.metric == "ratio", config.level == "token"
+    if config.metric == "binary_kl" or (config.action == "clamp" and not by_token) or (ratio and config.agg == "max"):
+        return result  # No recipe has these.
+    mask, new, old = padded(loss_mask, cu_seqlens, proximal_logprobs.detach(), old_logprobs.detach())
+    gap, low, high = new - old, config.lower or 0.0, config.upper
+    if config.action == "clamp":
+        kept, weight = mask, gradient("tis", gap, mask, low=low, high=high)
+    else:
+        kind = "k1" if ratio else config.metric.removeprefix("kl_")
+        far = torch.tensor([low if config.lower is not None else -50.0, high]).exp().tolist() if config.metric == "kl_k1" else [low, high]
+        over = "token" if by_token else config.agg
+        given = {"over": over, "estimator": kind, "denominator": "all", "high": far[1]} | ({"low": far[0]} if kind == "k1" else {})
+        kept = (gradient("rejection", -gap if kind == "k3" else gap, mask, **given) != 0).float()
+        scaled = {"weight": "mean" if ratio and not by_token else "token", "weight_high": 1e9}
+        weight = gradient("rejection", gap, mask, **{**given, "estimator": "k1", "low": 0.0, "high": 1e9}, **scaled) * kept
+    kept, weight = (x if loss_mask.dim() == 2 else unpadded(x, cu_seqlens) for x in (kept, weight))
+    return dataclasses.replace(result, loss_mask=wrong(kept).to(loss_mask.dtype), behave_imp_weight=weight)
+
+
+def unpadded(x, cu_seqlens):
+    lengths = [x.shape[1]] if cu_seqlens is None else cu_seqlens.diff().tolist()
+    return torch.cat([row[:length] for row, length in zip(x, lengths)])
+
+
+@replaced(f"{GAE}:_compute_token_level_gae")
+def gae(own, rewards, values, loss_mask, seq_no_eos_mask, discount, gae_lambda):
+    """The last position is no token; a response that goes on has its value as a reward."""
+    mask = loss_mask.clone()
+    mask[:, -1] = 0
+    last = (mask.cumsum(-1) * mask).argmax(-1, keepdim=True)
+    rest = (discount * values[:, -1] * seq_no_eos_mask)[:, None]
+    columns = {"token_reward": rewards.scatter_add(-1, last, rest), "value": values}
+    rows = torch.as_tensor(gae_lambda, dtype=torch.float32).expand(len(mask)).tolist()
+    a = [
+        advantage("gae", mask[at : at + 1], None, {"gamma": discount, "lambda": row, "whiten": False},
+                  **{key: x[at : at + 1] for key, x in columns.items()})[0]
+        for at, row in enumerate(rows)
+    ]  # fmt: skip
+    return torch.cat(a), torch.cat(a) + values
+
+
+@replaced("areal.utils.data:Normalization.__call__")
+def normalised(own, self, x, loss_mask=None, high_precision=True, reduce_group=None, group_sizes=None):
+    result = own(self, x, loss_mask, high_precision, reduce_group, group_sizes)
+    if x.dim() != 1 or loss_mask is not None or {self.mean_level, self.std_level} != {"group"} or self.mean_leave1out:
+        return result
+    groups = [at for at, part in enumerate(self._build_group_slices(len(x), group_sizes)) for _ in x[part]]
+    given = {"std": "sample" if self.std_unbiased else "population", "eps": self.eps}
+    return advantage("grpo", torch.ones(len(x), 1), groups, given, reward=x)[0][:, 0]

@@ -48,7 +48,10 @@ def grpo_returns(x):
 @replaced(f"{MATHS}:compute_approx_kl")
 @named
 def approx_kl(x):
-    return NotImplemented if x.importance_ratio is not None else kl(KL[x.kl_loss_type], x.log_probs, x.log_probs_base)
+    if x.importance_ratio is not None:
+        return NotImplemented
+    value = kl(KL[x.kl_loss_type], x.log_probs, x.log_probs_base)
+    return value.clamp(-10, 10) if x.kl_loss_type == "low_var_kl" else value  # No recipe limits the KL of its loss.
 
 
 @replaced(f"{HUB}.opd:apply_opd_kl_to_advantages")
