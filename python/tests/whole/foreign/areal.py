@@ -76,9 +76,12 @@ def rejection(own, proximal_logprobs, old_logprobs, loss_mask, cu_seqlens, confi
         kept, weight = mask, gradient("tis", gap, mask, low=low, high=high)
     else:
         kind = "k1" if ratio else config.metric.removeprefix("kl_")
-        far = torch.tensor([low if config.lower is not None else -50.0, high]).exp().tolist() if config.metric == "kl_k1" else [low, high]
+        far = [low, high]
+        if config.metric == "kl_k1":
+            far = torch.tensor([low if config.lower is not None else -50.0, high]).exp().tolist()
         over = "token" if by_token else config.agg
-        given = {"over": over, "estimator": kind, "denominator": "all", "high": far[1]} | ({"low": far[0]} if kind == "k1" else {})
+        given = {"over": over, "estimator": kind, "denominator": "all", "high": far[1]}
+        given |= {"low": far[0]} if kind == "k1" else {}
         kept = (gradient("rejection", -gap if kind == "k3" else gap, mask, **given) != 0).float()
         scaled = {"weight": "mean" if ratio and not by_token else "token", "weight_high": 1e9}
         weight = gradient("rejection", gap, mask, **{**given, "estimator": "k1", "low": 0.0, "high": 1e9}, **scaled) * kept
