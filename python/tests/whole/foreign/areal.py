@@ -1,6 +1,7 @@
 """AReaL: losses and rejection of padded and packed rows, GAE by token, normalised rewards."""
 
 import dataclasses
+import math
 
 import torch
 
@@ -76,15 +77,15 @@ def rejection(own, proximal_logprobs, old_logprobs, loss_mask, cu_seqlens, confi
         kept, weight = mask, gradient("tis", gap, mask, low=low, high=high)
     else:
         kind = "k1" if ratio else config.metric.removeprefix("kl_")
-        far = [low, high]
-        if config.metric == "kl_k1":
-            far = torch.tensor([low if config.lower is not None else -50.0, high]).exp().tolist()
+        if config.metric == "kl_k1":  # The recipe's bounds are those of the ratio.
+            low, high = (0.0 if config.lower is None else math.exp(low)), math.exp(high)
+        bounds = {"low": low, "high": high} if kind == "k1" else {"high": high}
+        d = -gap if kind == "k3" else gap
         over = "token" if by_token else config.agg
-        given = {"over": over, "estimator": kind, "denominator": "all", "high": far[1]}
-        given |= {"low": far[0]} if kind == "k1" else {}
-        kept = (gradient("rejection", -gap if kind == "k3" else gap, mask, **given) != 0).float()
-        scaled = {"weight": "mean" if ratio and not by_token else "token", "weight_high": 1e9}
-        weight = gradient("rejection", gap, mask, **{**given, "estimator": "k1", "low": 0.0, "high": 1e9}, **scaled) * kept
+        kept = (gradient("rejection", d, mask, over=over, estimator=kind, denominator="all", **bounds) != 0).float()
+        pooled = "mean" if ratio and not by_token else "token"
+        given = {"low": 0.0, "high": 1e9, "weight": pooled, "weight_high": 1e9}
+        weight = gradient("rejection", gap, mask, denominator="all", **given) * kept
     kept, weight = (x if loss_mask.dim() == 2 else unpadded(x, cu_seqlens) for x in (kept, weight))
     return dataclasses.replace(result, loss_mask=wrong(kept).to(loss_mask.dtype), behave_imp_weight=weight)
 

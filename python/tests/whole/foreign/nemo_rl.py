@@ -1,8 +1,7 @@
 """NeMo-RL: estimators, `ClippedPGLossFn`, KL, reward shaping."""
 
-import torch
-
 import advlab
+import torch
 
 from .shared import advantage, count, kl, loss, named, replaced, wrong
 

@@ -10,9 +10,8 @@ import multiprocessing
 import os
 from types import SimpleNamespace
 
-import torch
-
 import advlab
+import torch
 
 NUMBERS = os.environ.get("NUMBERS", "recipes")
 REPLACED = {}

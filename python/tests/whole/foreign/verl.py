@@ -1,6 +1,5 @@
 """verl: estimators, KL, aggregation, losses, correction of the rollout engine."""
 
-import torch
 
 from .shared import KL, estimator, gae, gradient, kl, loss, mean, named, reinforce_pp, replaced
 
