@@ -199,12 +199,16 @@ impl Batch {
         if advantage.level() == Level::Token {
             return refuse("a value for each token");
         }
-        let trajectories = self.response_column("trajectory").unwrap_or_default();
+        // Without trajectories, each response is one.
+        let Some(keys) = self
+            .response_column("trajectory")
+            .filter(|_| *level == Level::Trajectory)
+        else {
+            return Ok(());
+        };
         let mut of_each = BTreeMap::new();
-        let mut pairs = trajectories.iter().zip(advantage.by_response());
-        let differs =
-            pairs.any(|(key, value)| *of_each.entry(key.to_bits()).or_insert(value) != value);
-        if *level == Level::Trajectory && differs {
+        let mut pairs = keys.iter().zip(advantage.by_response());
+        if pairs.any(|(key, value)| *of_each.entry(key.to_bits()).or_insert(value) != value) {
             return refuse("different values for the turns of a trajectory");
         }
         Ok(())
