@@ -386,7 +386,7 @@ mod tests {
             ),
             (
                 r#"{"question": [3], "answer": 4}"#,
-                "this is no question: found [3]; expected a string or a number",
+                "this is not a question: found [3]; expected a string or a number",
             ),
             (r#"{"question""#, "line 3: "),
             ("[1]", "line 3: "),
