@@ -160,7 +160,7 @@ fn said(text: &str) -> Cow<'_, str> {
     .into()
 }
 
-/// Returns whether a text can have tokens or tags. The test is quick, because most texts have neither.
+/// Returns whether a text may contain special tokens or tags. The test is quick, because most texts have neither.
 pub(super) fn has_tags(text: &str) -> bool {
     let begins_tag = |at: usize| match &text.as_bytes()[at..] {
         [b'<', next, ..] => next.is_ascii_alphabetic() || b"/| \xef".contains(next),

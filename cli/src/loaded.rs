@@ -30,7 +30,7 @@ pub fn builtin() -> Batch {
     let rows = ROLLOUTS.lines().map(serde_json::from_str);
     let rows: Vec<ExampleRow> = rows
         .collect::<Result<_, _>>()
-        .unwrap_or_else(|error| unreachable!("the built-in rollouts are right: {error}"));
+        .unwrap_or_else(|error| unreachable!("the built-in rollouts cannot be parsed: {error}"));
     let rewards: Vec<f64> = rows.iter().map(|row| row.reward).collect();
     Batch::builder()
         .groups(rows.iter().map(|row| row.group.as_str()))

@@ -127,8 +127,8 @@ impl Held {
         Ok(done)
     }
 
-    /// Does a step of a recipe that follows its file, and writes the step to the folder if there is one. `turns` is as in
-    /// [`LiveRecipe::rows_are_turns`]. [`LiveRecipe::is_repeated`] says whether the step must be repeated with other rows.
+    /// Does a step of a recipe that follows its file, and writes the step to the folder if there is one. `turns` says
+    /// whether the rows are turns, as in [`LiveRecipe::rows_are_turns`]. [`LiveRecipe::is_repeated`] says whether the step must be repeated with other rows.
     pub fn step(
         &mut self,
         batch: &Batch,

@@ -61,7 +61,7 @@ impl PyReport {
     }
 }
 
-/// Replaces the command line's words in all strings.
+/// Replaces commands and options of the command line by their Python equivalents, in all strings of a report.
 fn translate(value: &mut Value) {
     match value {
         Value::String(text) => *text = in_python(text),

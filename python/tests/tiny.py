@@ -1,4 +1,4 @@
-"""A policy of some thousand random weights, its tokenizer, and rewards: for runs of trainers."""
+"""A policy of a few thousand random weights, its tokenizer, and rewards: for runs of trainers."""
 
 import numpy as np
 import torch

@@ -144,7 +144,7 @@ pub(super) enum ColumnData {
 /// One field of the lines, or one tensor.
 #[derive(Clone, Debug)]
 pub(super) struct FileColumn {
-    /// The field or tensor, and the name under which it is read. For each further name, `resolve` makes a copy of the column.
+    /// The field or tensor, and the name under which it is read. For each other name, `resolve` copies the column.
     pub(super) reading: Reading,
     pub(super) keep: Keep,
     pub(super) data: ColumnData,

@@ -87,12 +87,12 @@ pub(super) fn called(row: &'static str) -> &'static str {
     found.unwrap_or(row)
 }
 
-/// Returns whether a row works value by value.
+/// Returns whether an operation is elementwise.
 pub(super) fn is_by_value(row: &str) -> bool {
     is_of_class(row, Class::Elementwise) || is_logic(row)
 }
 
-/// Returns whether the results of a row are true and false.
+/// Returns whether the values of an operation are true and false.
 pub(super) fn is_logic(row: &str) -> bool {
     row == "is_finite" || is_of_class(row, Class::Logic)
 }

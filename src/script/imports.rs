@@ -18,7 +18,7 @@ use crate::diagnostic::Diagnostic;
 use crate::parallel::lock;
 use crate::suggest;
 
-/// For each name of a function, the numbers of parameters with which the function is defined.
+/// For each function name, the numbers of parameters of the functions that have this name.
 pub(crate) type Arities = BTreeMap<String, Vec<usize>>;
 
 pub(super) fn by_name(functions: impl IntoIterator<Item = (String, usize)>) -> Arities {

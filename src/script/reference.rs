@@ -73,7 +73,7 @@ pub(super) fn signature(name: &str) -> Option<String> {
         return Some(format!("it is `{call}`, as in `{example}`"));
     }
     let level = if forms.iter().any(|form| form.contains("(level")) {
-        ", where `level` is the level of the result: \"group\", \"response\", \"batch\""
+        ", where `level` is the level of the result, such as \"group\" or \"batch\""
     } else {
         ""
     };

@@ -22,7 +22,7 @@ pub enum Answer {
     Bool(bool),
     /// An integer.
     Integer(i64),
-    /// A number that is not an integer, or a tensor that belongs to no batch.
+    /// A number that is not an integer, or a tensor that is a single number without a batch.
     Number(f64),
     /// A string.
     String(String),

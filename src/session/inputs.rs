@@ -119,8 +119,8 @@ impl Inputs {
         functions.any(is_hook)
     }
 
-    /// Returns the first hook of a recipe that an input calls, and the recipe's name. Only the inputs up to the last value that
-    /// can be an advantage count. Returns `None` if they call no hook, or if an input defines `advantage` or `loss`.
+    /// Returns the first hook of a recipe that an input calls, and the recipe's name. Inputs after the last
+    /// value that can be an advantage are ignored. Returns `None` if they call no hook, or if an input defines `advantage` or `loss`.
     pub fn called_hook(&self) -> Option<(&'static str, &str)> {
         let inputs = self.all[..=self.last_signal()?].iter();
         inputs.filter(|_| !self.has_hook()).find_map(|input| {

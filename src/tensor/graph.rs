@@ -27,7 +27,7 @@ pub(crate) struct Node {
     pub(crate) level: Level,
     /// Whether the values are f64; only token tensors may be f32.
     pub(crate) is_f64: bool,
-    /// The batch's frame; `None` for a single number, which belongs to every batch.
+    /// The batch's frame; `None` for a single number, which belongs to no batch and may be combined with any.
     pub(crate) frame: Option<Arc<Frame>>,
     origin: OnceLock<Origin>,
     value: OnceLock<Arc<Value>>,

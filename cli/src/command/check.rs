@@ -38,7 +38,7 @@ fn seconds(text: &str) -> Result<Duration, String> {
     let seconds = text.parse().ok();
     let time = seconds.and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
     time.filter(|time| !time.is_zero())
-        .ok_or_else(|| format!("\"{text}\" is not a number of seconds"))
+        .ok_or_else(|| format!("\"{text}\" is not a number of seconds above 0"))
 }
 
 impl Check {

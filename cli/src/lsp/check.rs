@@ -206,8 +206,8 @@ impl Document {
     }
 }
 
-/// Converts a byte of the edited text to the byte of the text before the edits. An edit is given by the byte where it begins, and
-/// by the lengths of the old and the new text.
+/// Converts a byte offset in the edited text to the offset in the text before the edits. An edit is given by the byte offset
+/// where it begins, and by the lengths of the old and the new text.
 fn original(edits: &[(usize, usize, usize)], byte: usize) -> usize {
     edits.iter().rev().fold(byte, |byte, &(start, old, new)| {
         if byte >= start + new {

@@ -59,7 +59,7 @@ def settings(params: dict[str, Any]) -> list[tuple[str, str]]:
 
 def _text(name: str, value: Any) -> str:
     if hasattr(value, "tolist"):
-        # A number or an array of NumPy or torch becomes a number or a list of Python.
+        # A scalar of NumPy or torch becomes a Python number; an array or tensor becomes a list.
         value = value.tolist()
     if value is None:
         return "none"

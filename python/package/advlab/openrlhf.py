@@ -16,7 +16,7 @@ from ._trainers import Trainer, metrics, on_cpu, setting
 OPENRLHF = Trainer(
     "OpenRLHF",
     {
-        "value": "the critic runs with `--algo.advantage.estimator gae`",
+        "value": "`--algo.advantage.estimator gae` adds a critic, which gives this column",
         "ref_logp": "the reference's log-probs are kept with `--algo.kl.use_loss`",
         "rollout_logp": "the sampler's log-probs are kept if `--algo.advantage.is_correction_level` is not off",
     },

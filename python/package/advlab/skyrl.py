@@ -15,7 +15,7 @@ from ._trainers import Trainer, callers, on_cpu, registry, row_sums, sees_turns,
 SKYRL = Trainer(
     "SkyRL",
     {
-        "value": "the critic runs with `trainer.critic.model.path`",
+        "value": "`trainer.critic.model.path` adds a critic, which gives this column",
         **dict.fromkeys(("old_logp", "ref_logp"), "SkyRL passes no log-probs to an estimator"),
     },
 )

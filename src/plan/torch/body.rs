@@ -11,7 +11,8 @@ use crate::plan::rows::{self, CALL, Notation, Text, binds, within};
 use crate::plan::source::statement_of;
 use crate::tensor::Level;
 
-const OUTSIDE: &str = "a value that a script computes outside of its operations, or remembers,";
+const OUTSIDE: &str =
+    "a value that a script computes outside of advlab's operations, or remembers,";
 const GROUP_BY_GROUP: &str =
     "a loop over groups, or a function that `map_groups` calls group by group,";
 const COLUMN_HELP: &str = "add it to the batch, as a column";

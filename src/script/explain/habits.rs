@@ -26,7 +26,7 @@ pub fn help_for_foreign(name: &str) -> Option<&'static str> {
     sections.find_map(|section| habit(section, name))
 }
 
-/// Makes a diagnostic from the row with this word, whose text is a message and a help; `None` if there is no such row.
+/// Returns the diagnostic (a message and a help) of a word in a section of `habits.txt`; `None` if no row has the word.
 pub(super) fn row(section: &str, word: &str) -> Option<Diagnostic> {
     let (message, help) = habit(section, word)?.split_once(" | ")?;
     Some(say(message, help))

@@ -290,7 +290,8 @@ impl Op {
         self.built(&of_group.collect::<Vec<Argument>>())
     }
 
-    /// Builds the node from checked arguments. The trace notes a composed row, because the graph holds only the row's parts.
+    /// Builds the node from checked arguments. The trace records the call of a composed row, because the
+    /// graph holds only the operations of which the row is composed.
     fn built(&'static self, args: &[Argument]) -> Result<Tensor, TensorError> {
         let tensor = (self.build)(self, args)?;
         if let (Some(trace), Derivative::Composed) = (Trace::of(tensor.frame()), self.derivative) {

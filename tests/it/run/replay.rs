@@ -223,7 +223,7 @@ fn a_row_of_another_step_is_told() {
     }
     std::fs::write(&path, format!("{whole}{{\"step\":null}}\n")).unwrap();
     for line in ["replay FOLDER/run", "train --resume FOLDER/run"] {
-        let told = "metrics.jsonl, line 7: a run does not write such a line: ";
+        let told = "metrics.jsonl, line 7: the line is JSON, but not a line that a run writes: ";
         says(
             &refused(lab.place(), line),
             &[told, "null", "repair the line"],

@@ -92,7 +92,7 @@ fn lines<T: DeserializeOwned>(path: &Path) -> Result<Vec<(u64, T)>> {
         end += line.len() as u64;
         let value = serde_json::from_slice(line).map_err(|error| {
             let problem = Diagnostic::error(if error.is_data() {
-                format!("a run does not write such a line: {error}")
+                format!("the line is JSON, but not a line that a run writes: {error}")
             } else {
                 "the line is damaged: it is not JSON".to_string()
             });

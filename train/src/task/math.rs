@@ -217,9 +217,8 @@ fn text_of(
         let name = names.iter().find(|name| row.contains_key(**name));
         let name = name.ok_or_else(|| {
             let known = list(names.iter().copied());
-            let problem = Diagnostic::error(format!(
-                "no field has one of the usual names of a {kind}: {known}"
-            ));
+            let problem =
+                Diagnostic::error(format!("no field has a usual name of the {kind}: {known}"));
             problem.with_help(format!("`{kind}_field = \"NAME\"` names the field"))
         })?;
         *field = (*name).to_string();
@@ -228,7 +227,8 @@ fn text_of(
         Some(Value::String(text)) => Ok(text.clone()),
         Some(Value::Number(number)) => Ok(number.to_string()),
         Some(other) => {
-            let problem = Diagnostic::error(format!("this is not a {kind}")).in_field(&*field);
+            let problem =
+                Diagnostic::error(format!("the {kind} has the wrong type")).in_field(&*field);
             let problem = problem.found(other.to_string());
             Err(problem.expected("a string or a number"))
         }
@@ -386,7 +386,7 @@ mod tests {
             ),
             (
                 r#"{"question": [3], "answer": 4}"#,
-                "this is not a question: found [3]; expected a string or a number",
+                "the question has the wrong type: found [3]; expected a string or a number",
             ),
             (r#"{"question""#, "line 3: "),
             ("[1]", "line 3: "),
@@ -396,7 +396,7 @@ mod tests {
         error(
             r#"{"q": 1}"#,
             &plain,
-            "line 1: no field has a usual name of questions",
+            "line 1: no field has a usual name of the question",
         );
         error("", &plain, "questions.jsonl: the file has no questions");
         let named = MathConfig {

@@ -224,8 +224,8 @@ pub fn evaluation_prompts(task: &dyn Task, count: usize) -> Vec<Prompt> {
     let key = StreamKey::new(0, Purpose::EvaluationPrompts, 0);
     let mut stream = key.stream(0);
     let mut seen = HashSet::new();
-    // The number of draws is eight times the number that suffices if hardly any prompt repeats. Only a small task then still
-    // gives fewer prompts than `count`.
+    // The number of draws is eight times the number that suffices if hardly any prompt repeats. With so many draws, only a
+    // small task gives fewer prompts than `count`.
     let draws = (8 * count * usize::from(EVALUATION_SHARE)).max(DRAWS);
     (0..draws)
         .map(|_| task.draw(&mut stream))

@@ -21,9 +21,9 @@ use super::{Trial, accuracies, label, percent};
 use crate::report::Report;
 use crate::report::draw::{Figure, Mark, Panel, Series};
 
-/// The number of parts of groups by accuracy, of responses by length, and of tokens by position.
+/// The number of parts by length, by position, and by accuracies between 0 and 1.
 const PARTS: usize = 4;
-/// The names of the parts by the accuracy of the group.
+/// The names of the parts into which the accuracy of their group divides the responses.
 const ACCURACIES: &str = "0, all wrong; (0, 1/4]; (1/4, 1/2]; (1/2, 3/4]; (3/4, 1); 1, all right";
 /// The name of the division of each response's tokens by position, and the names of its parts.
 const POSITION: &str = "position";

@@ -24,7 +24,7 @@ VERL = Trainer(
         "old_logp": "verl has no old log-probs at this place: the estimator is called outside of a trainer, or the trainer computes them "
         "only after the advantage",
         "ref_logp": "the reference policy runs with `algorithm.use_kl_in_reward=True` or `actor_rollout_ref.actor.use_kl_loss=True`",
-        "value": "the critic runs with `critic.enable=True`",
+        "value": "`critic.enable=True` adds a critic, which gives this column",
         "rollout_logp": "`actor_rollout_ref.rollout.calculate_log_probs=True` keeps the sampler's log-probs",
         "entropy": "the default trainer computes entropies unless `algorithm.rollout_correction.bypass_mode=True`",
         "reward_baseline": "verl's trainers sample a baseline only for their own estimator `remax`",

@@ -13,7 +13,7 @@ import torch
 import typing_extensions
 from tiny import WORDS, logps, many_a, model, sample, tokenizer
 
-# With some thousand weights, threads only wait for each other.
+# With a few thousand weights, threads only wait for each other.
 torch.set_num_threads(1)
 
 STEPS, PROMPTS, GROUP = 3, ["a b", "c d", "e f", "g h"], 4
