@@ -1,19 +1,19 @@
-//! Counts the memory that each thread allocates. The last limit on a script's memory applies to this count.
+//! Counts the memory that each thread allocates. This count limits a script's memory if no other limit applies.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
 use std::marker::PhantomData;
 
-/// Blocks of this many bytes or more are not counted here: they are buffers of tensors, which the guard counts, and which are
-/// reused for later tensors. No other value of a script needs so large a block.
+/// Blocks of this many bytes or more are not counted here, because they are buffers of tensors, which the guard counts and later
+/// tensors reuse. No other value of a script needs so large a block.
 const LARGE: usize = 4 << 20;
 
 thread_local! {
     static HELD: Cell<isize> = const { Cell::new(0) };
 }
 
-/// The system's allocator, with a count per thread. If it is a program's `#[global_allocator]`, everything that a script
-/// allocates is limited, and not only the values whose size is known. A test that measures memory adds a [`Watch`].
+/// The system's allocator, with a count per thread. If a program uses it as its `#[global_allocator]`, all memory that a script
+/// allocates is limited, not only the values whose size is known. Tests that measure memory choose a [`Watch`] as `W`.
 pub struct Counting<W = ()>(PhantomData<fn() -> W>);
 
 /// An additional count of all memory, for tests.
@@ -56,8 +56,8 @@ fn count<W: Watch>(bytes: usize, sign: isize) {
     }
 }
 
-// SAFETY: every call is passed on unchanged to the system's allocator, so that the caller's promises hold for that call too.
-// Counting does not allocate.
+// SAFETY: every call is passed on unchanged to the system's allocator, so the caller's promises hold for that call, too. Counting
+// does not allocate.
 unsafe impl<W: Watch> GlobalAlloc for Counting<W> {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         count::<W>(layout.size(), 1);

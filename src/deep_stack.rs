@@ -1,4 +1,4 @@
-//! Threads whose stacks are large enough for the values of scripts.
+//! Threads whose stacks are large enough to drop, clone and compare deeply nested values of scripts.
 
 use std::cell::Cell;
 use std::panic::resume_unwind;
@@ -10,8 +10,8 @@ use crate::allocation::{held, moved};
 
 /// The size of a deep stack, in bytes.
 ///
-/// The script engine drops, clones and compares values by recursion, and a value can be nested as deeply as it has elements: up
-/// to 2^15 arrays or 2^14 maps, which take less than 1 KiB each in a debug build. Only touched pages of a stack take memory.
+/// The script engine drops, clones and compares values by recursion, and a value can have a level per element: up to 2^15 nested
+/// arrays or 2^14 nested maps. A debug build needs less than 1 KiB per level. Only touched pages of a stack take memory.
 pub(crate) const STACK: usize = 256 << 20;
 
 thread_local! {
@@ -19,15 +19,15 @@ thread_local! {
 }
 
 /// Calls a function on a thread with a deep stack: on this thread if its stack is deep, otherwise on a new thread. All code that
-/// calls scripts uses this function. A program that calls many scripts uses it once, at its start, so that the scripts need no
-/// new threads.
+/// calls scripts uses this function. A program that calls many scripts should run entirely within one such call, so that no
+/// script needs a new thread.
 ///
 /// The function's parallel loops use rayon's global pool. If this thread belongs to a rayon pool without deep stacks, the loops
-/// run in sequence, because no thread of a pool may wait for work that the pool has to do. The threads of a [`pool`] have no such
-/// limit.
+/// run in sequence, because a thread of a pool must not wait for work that the same pool has to do. On the threads of a [`pool`],
+/// the loops run in parallel.
 ///
 /// # Panics
-/// The function panics, or no thread can be started.
+/// `function` panics, or no thread can be started.
 pub fn call<R: Send>(function: impl FnOnce() -> R + Send) -> R {
     if IS_DEEP.get() {
         return function();

@@ -1,7 +1,7 @@
 //! advlab: the advantage lab.
 //!
-//! This library computes the advantage of reinforcement learning with verifiable rewards, with short scripts over tensors that
-//! know the response of each token and the group of each response. A Rust trainer can embed the library. Its parts are:
+//! This library computes advantages for reinforcement learning with verifiable rewards, with short scripts over tensors that know
+//! the response of each token and the group of each response. A Rust trainer can embed the library. Its parts are:
 //!
 //! - a [`Batch`] holds the data of one training step: named columns over a layout, made from arrays that it shares and does not
 //!   copy, or read from files ([`batch`]);
@@ -12,7 +12,7 @@
 //! - a [`session::Session`] evaluates pieces of script one after the other, as the prompt does;
 //! - [`check`] tries a recipe on degenerate batches;
 //! - `answers`, with the feature of that name, compares the answer of a completion with a reference;
-//! - all of this uses lazy tensors at six levels, with gradients and one table of operations ([`tensor`]).
+//! - recipes compute with lazy tensors at six levels, with gradients and one table of operations ([`tensor`]).
 //!
 //! ```
 //! use advlab::{Batch, Host};
@@ -29,7 +29,7 @@
 //! ```
 //!
 //! The feature `files` adds reading and writing batches, `answers` adds rewards from texts, and `render` adds diagnostics with a
-//! caret. Training runs are the package `advlab-train`; the commands, the prompt and the reports are `advlab-cli`.
+//! caret. Training runs are in the package `advlab-train`; the commands, the prompt and the reports are in `advlab-cli`.
 //!
 //! The library prints nothing and gives the same bits for any number of threads. Its only global state is the list of the files
 //! that it is writing, and the count of the bytes that each thread allocates. Its errors say what was found, where, and what to

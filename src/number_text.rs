@@ -1,4 +1,4 @@
-//! Writes counts, percentages, durations and values as text for people, with suitable numbers of decimals, also in tables.
+//! Formats counts, percentages, durations, values and columns of tables for people to read, with a suitable number of decimals.
 
 use std::time::Duration;
 
@@ -16,7 +16,7 @@ pub fn counted(number: usize, noun: &str) -> String {
     format!("{} {noun}{plural}", count(number))
 }
 
-/// Returns a number in JSON. NaN and infinities become strings, because JSON has no such numbers.
+/// Returns a number as a JSON value. NaN and infinities become strings, because JSON has no such numbers.
 pub fn in_json(value: f64) -> serde_json::Value {
     match value.is_finite() {
         true => value.into(),
@@ -24,7 +24,7 @@ pub fn in_json(value: f64) -> serde_json::Value {
     }
 }
 
-/// Returns a share of a whole, in percent: `44.6 %`.
+/// Returns `part` as a percentage of `whole`: `44.6 %`.
 pub fn share(part: usize, whole: usize) -> String {
     // The conversions are exact, because counts are far below 2^53.
     format!("{:.1} %", 100.0 * part as f64 / whole.max(1) as f64)
@@ -40,7 +40,8 @@ pub fn time(duration: Duration) -> String {
     }
 }
 
-/// Returns a number with at most four significant digits: `0.5156`, `12.35`, `3`, `1.234e-7`.
+/// Returns a number with at most four significant digits: `0.5156`, `12.35`, `1.234e-7`; or, from 1,000 to 1,000,000, as an
+/// integer.
 pub fn value(number: f64) -> String {
     if number == 0.0 {
         return "0".to_string();
@@ -59,12 +60,12 @@ pub fn value(number: f64) -> String {
     trimmed(&format!("{number:.decimals$}")).to_string()
 }
 
-/// Returns a number with all its digits, such as `0.1`. An exponent replaces a long row of zeros, as in `1e300`.
+/// Returns the shortest text that is parsed as exactly this number: `0.1`. An exponent replaces many zeros, as in `1e300`.
 pub fn exact(number: f64) -> String {
     format!("{number:?}").trim_end_matches(".0").to_string()
 }
 
-/// Returns a decimal number without the zeros at its end.
+/// Removes the zeros at the end of a number's decimals, and a decimal point without decimals.
 pub fn trimmed(text: &str) -> &str {
     if text.contains('.') {
         text.trim_end_matches('0').trim_end_matches('.')
@@ -74,7 +75,7 @@ pub fn trimmed(text: &str) -> &str {
 }
 
 /// Returns the numbers as texts with the same number of decimals, at most three, so that they line up in a table. If the largest
-/// number is very large or very small, each number is written by [`value`].
+/// magnitude is at least 1e6, or is below 1e-3 but not 0, each number is written by [`value`].
 pub fn column(numbers: &[f64]) -> Vec<String> {
     let finite = || numbers.iter().copied().filter(|number| number.is_finite());
     let largest = finite().fold(0.0f64, |largest, number| largest.max(number.abs()));

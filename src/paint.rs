@@ -1,11 +1,11 @@
-//! Formats text for a terminal: with colours, with weights, and in lines that fit the terminal's width.
+//! Formats text for a terminal: in colours, in bold or dim type, and in lines that fit the terminal's width.
 
 use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
 
 /// Settings for text: whether it has colours, and the width of its lines.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Paint {
-    /// Whether colours and weights are used.
+    /// Whether colours, bold and dim type are used.
     pub color: bool,
     /// The width of a line, in columns.
     pub width: usize,
@@ -33,7 +33,7 @@ impl Paint {
         self.with("34", text)
     }
 
-    /// Returns a string in a colour or weight, given by a terminal's code; unchanged if colours are not used.
+    /// Returns a string in the style of the terminal code `code`, or the unchanged string if `color` is false.
     pub fn with(self, code: &str, text: &str) -> String {
         if self.color && !text.is_empty() {
             format!("\x1b[{code}m{text}\x1b[0m")
@@ -54,8 +54,8 @@ pub fn width(text: &str) -> usize {
     first + parts.map(after_code).sum::<usize>()
 }
 
-/// Returns a string from a file or a script, with the characters that control a terminal (such as ESC, or a change of writing
-/// direction) escaped: `\u{1b}`.
+/// Escapes those characters of a string from a file or a script that control a terminal (such as ESC, or a change of writing
+/// direction), as in `\u{1b}`.
 pub fn visible(text: &str) -> String {
     escaped(text, &[])
 }
@@ -86,8 +86,8 @@ pub fn cut(text: &str, room: usize) -> String {
     text.chars().take_while(fits).collect::<String>() + "…"
 }
 
-/// Wraps text to lines of at most `columns` columns, including the prefix `start`; a text that fits in one line keeps its blanks.
-/// A word that is longer than a line gets a line of its own.
+/// Wraps text to lines of at most `columns` columns, including the prefix `start` of each line. A text that fits in one line
+/// keeps the spaces between its words. A word that is longer than a line gets a line of its own.
 pub fn wrapped(start: &str, text: &str, columns: usize) -> String {
     let room = columns.saturating_sub(width(start));
     if width(text) <= room && !text.contains('\n') {

@@ -1,4 +1,4 @@
-//! Catches panics of crates on damaged input, so that they become errors.
+//! Catches panics of other crates on damaged input, so that the caller can return an error.
 
 use std::cell::Cell;
 use std::panic::{self, AssertUnwindSafe, catch_unwind};
@@ -8,7 +8,7 @@ thread_local! {
     static IS_EXPECTED: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Returns the result of a crate's function; `None` if the function panics.
+/// Returns the result of another crate's function, or `None` if the function panics.
 pub fn caught<T>(read: impl FnOnce() -> T) -> Option<T> {
     // Calls can be nested: after an inner call, the outer call still expects panics.
     let before = IS_EXPECTED.replace(true);

@@ -1,5 +1,5 @@
-//! Parallel loops that are compiled only once, because rayon's loops, compiled anew for each closure and type, were a twelfth of
-//! the library's code before optimisation. This module also has a function that locks the data which threads share.
+//! Parallel loops that are compiled only once. Rayon's own loops are compiled anew for each closure and type; they were a twelfth
+//! of the code that the compiler had to optimise. This module also locks data that threads share.
 
 use std::sync::atomic::{AtomicBool, AtomicIsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -16,12 +16,12 @@ pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Calls a function with each index, in parallel.
+/// Calls a function with each index below `count`, in parallel.
 fn run(count: usize, of: &(dyn Fn(usize) + Sync)) {
     (0..count).into_par_iter().for_each(of);
 }
 
-/// Returns the result for each index, computed in parallel; one thread computes at least `grain` neighbouring results.
+/// Returns the result for each index below `count`, computed in parallel; a task computes at least `grain` neighbouring results.
 pub(crate) fn each<R: Send>(
     count: usize,
     grain: usize,
@@ -30,7 +30,7 @@ pub(crate) fn each<R: Send>(
     each_with(count, grain, &|| (), &|(), index| of(index))
 }
 
-/// Works like [`each`], but neighbouring results that one thread computes share a value that `scratch` makes.
+/// Works like [`each`], but each task makes a value with `scratch`, and passes it to the function for each of the task's results.
 pub(crate) fn each_with<S, R: Send>(
     count: usize,
     grain: usize,
@@ -49,8 +49,8 @@ pub(crate) fn each_with<S, R: Send>(
     }
     let mut done: Vec<Mutex<Vec<R>>> = Vec::new();
     done.resize_with(count.div_ceil(size), Mutex::default);
-    // The memory of the results is added to the caller's count, because the caller frees them. Otherwise, each loop would lower
-    // the count of the memory that a script holds.
+    // The memory of the results is added to the caller's count, because the caller frees that memory. Otherwise, freeing the
+    // results of a loop would lower the count of the memory that a script holds.
     let results = AtomicIsize::new(0);
     run(done.len(), &|index| {
         let before = held();
@@ -67,8 +67,8 @@ pub(crate) fn each_with<S, R: Send>(
     all
 }
 
-/// Returns the results of [`each_with`], or an error. After an error, indices that have not begun are skipped, so it depends on
-/// chance which of several errors is returned.
+/// Returns the results of [`each_with`], or an error. After an error, the function is not called for further indices, so it
+/// depends on chance which of several errors is returned.
 pub(crate) fn try_each_with<S, R: Send, E: Send>(
     count: usize,
     grain: usize,
@@ -84,7 +84,7 @@ pub(crate) fn try_each_with<S, R: Send, E: Send>(
     done.into_iter().flatten().collect()
 }
 
-/// Returns the result for each part of `size` values; the function also gets the index of the part's first value.
+/// Calls a function in parallel with each part of `size` values and the index of the part's first value; returns the results.
 pub(crate) fn by_parts<T: Send, R: Send>(
     values: &mut [T],
     size: usize,

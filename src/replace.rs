@@ -10,7 +10,7 @@ use tempfile::{NamedTempFile, TempPath};
 
 use crate::diagnostic::{Diagnostic, Diagnostics};
 
-/// Returns the files that are still being written.
+/// Locks and returns the list of the files that are still being written.
 fn unfinished() -> MutexGuard<'static, Vec<PathBuf>> {
     static UNFINISHED: Mutex<Vec<PathBuf>> = Mutex::new(Vec::new());
     UNFINISHED.lock().unwrap_or_else(PoisonError::into_inner)
@@ -31,7 +31,7 @@ pub fn discard_unfinished() {
 pub struct TemporaryFile(Option<TempPath>);
 
 impl TemporaryFile {
-    /// Makes a file and adds it to the list of unfinished files, so that [`discard_unfinished`] cannot miss it.
+    /// Makes a file and adds it to the list of unfinished files under one lock, so that [`discard_unfinished`] cannot miss it.
     fn new(make: impl FnOnce() -> io::Result<NamedTempFile>) -> io::Result<(File, TemporaryFile)> {
         let mut unfinished = unfinished();
         let (file, path) = make()?.into_parts();
@@ -87,7 +87,7 @@ pub struct Replacement {
     asked: PathBuf,
     out: BufWriter<File>,
     /// The hidden file that is written, and the path to which it is renamed. `None` for a device or a pipe, which is written
-    /// directly, because renaming a file to its path would destroy it.
+    /// directly, because renaming a file to its path would replace the device or the pipe itself.
     beside: Option<(TemporaryFile, PathBuf)>,
 }
 
@@ -128,8 +128,8 @@ impl Replacement {
         };
         let mut builder = tempfile::Builder::new();
         builder.prefix(".advlab-").suffix(".part");
-        // The file is opened like any other file, because `tempfile` would make a private file, and its errors would name the
-        // hidden path.
+        // The file is opened like any other file, because `tempfile` would make a file that only its owner can read, and its
+        // errors would name the hidden path.
         let (file, hidden) = TemporaryFile::new(|| {
             builder.make_in(folder, |path| {
                 File::options().write(true).create_new(true).open(path)
@@ -141,7 +141,7 @@ impl Replacement {
         Ok((file, Some((hidden, place))))
     }
 
-    /// Replaces the content of a file by `bytes`.
+    /// Replaces the content of a file with `bytes`, or makes the file.
     pub fn write(path: &Path, bytes: &[u8]) -> Result<(), Diagnostics> {
         let mut file = Replacement::new(path)?;
         let written = file.write_all(bytes);
@@ -154,7 +154,7 @@ impl Replacement {
         cannot_be_written(&self.asked, error)
     }
 
-    /// Completes the new file, and replaces the old file by it.
+    /// Completes the new file, and replaces the old file with it.
     ///
     /// # Errors
     /// The new file cannot be written or renamed.
@@ -164,7 +164,7 @@ impl Replacement {
             let Some((hidden, place)) = self.beside else {
                 return Ok(());
             };
-            // A network drive reports only now that it is full. Also, a crash must not leave an incomplete file at `place`.
+            // A network drive may report only here that it is full. Also, a crash must not leave an incomplete file at `place`.
             file.sync_all()?;
             hidden.finish(&place)
         };

@@ -3,9 +3,9 @@
 /// Returns the candidate nearest to `name`, or `None` if no candidate is so near that `name` is a likely misspelling of it.
 ///
 /// Nearness is the Damerau-Levenshtein distance without regard to case. The largest accepted distance is a third of the name's
-/// length, but at least one and at most three letters. A candidate that begins with the name, or that equals the initials of the
-/// name's words, has distance 0. Of equally near candidates, a candidate with the same letters is preferred (`std` for `sdt`),
-/// then the first candidate.
+/// length, but at least one and at most three letters. A candidate that begins with a name of at least three letters, or that
+/// equals the initials of the name's words, has distance 0. Of equally near candidates, a candidate with the same letters is
+/// preferred (`std` for `sdt`), then the first candidate.
 pub fn nearest<'a>(name: &str, candidates: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     let wanted = name.to_lowercase();
     let allowed = (wanted.chars().count() / 3).clamp(1, 3);

@@ -1,5 +1,5 @@
 //! Tensors in safetensors files: this module reads and checks a file's header, reads numbers, and writes new files and copies
-//! with more tensors.
+//! with additional tensors.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -23,7 +23,7 @@ use crate::tensor::Precision;
 
 type Result<T> = std::result::Result<T, Diagnostic>;
 
-// The bytes of numbers are read and written unchanged, and files store the lowest byte first.
+// Numbers are copied between files and memory without changing their bytes, and the format is little-endian.
 const _: () = assert!(cfg!(target_endian = "little"));
 
 /// The maximum number of bytes that the format allows for the header.
@@ -35,7 +35,8 @@ const PART: usize = 1 << 14;
 /// The strings in the header of a file, by their keys.
 pub type Strings = BTreeMap<String, String>;
 
-/// A file's header. The crate's own type is not used, because its random order of tensors would make the reported error random.
+/// A file's header. The type of the crate `safetensors` is not used, because its random order of tensors would make the choice of
+/// the error random.
 #[derive(Deserialize)]
 struct Header {
     #[serde(rename = "__metadata__")]
@@ -61,7 +62,7 @@ pub struct FileTensor {
     file: Arc<(PathBuf, File)>,
 }
 
-/// Runs `$body` with `$T` as the type of a tensor's numbers.
+/// Runs `$body` with `$T` as the type of a tensor's numbers, or `$other` if the elements have no such type.
 macro_rules! each_number {
     ($dtype:expr, $T:ident => $body:expr, else $other:expr) => {
         $crate::tensor_file::each_number!(@ $dtype, $T, $body, $other, BOOL u8, U8 u8, I8 i8, U16 u16, I16 i16, U32 u32,
@@ -105,7 +106,7 @@ pub struct OpenTensors {
     pub tensors: Vec<FileTensor>,
     /// The strings in the header.
     pub strings: Strings,
-    /// A checksum of the header's tensors.
+    /// A checksum of the tensors' names, types, shapes and positions.
     pub(crate) sum: u32,
 }
 
@@ -190,7 +191,7 @@ impl FileTensor {
         error.in_file(&self.file.0).in_field(&self.name)
     }
 
-    /// Returns a range of the tensor's rows, as a tensor.
+    /// Returns `count` of the tensor's rows as a tensor, from the row `start` on.
     pub(crate) fn rows(&self, start: usize, count: usize) -> FileTensor {
         let (row, mut rows) = (self.row_bytes(), self.clone());
         rows.shape[0] = count;
@@ -223,7 +224,7 @@ impl FileTensor {
     }
 
     /// Returns the numbers, row by row, converted to f32 or f64; the conversion to f64 is exact except for integers beyond 2^53.
-    /// If the numbers already have the type in the file, they are not converted.
+    /// Numbers that have this type in the file are not converted.
     pub(crate) fn numbers<N: Precision + FromBytes + IntoBytes>(&self) -> Result<Buffer<N>> {
         let own = [Dtype::F32, Dtype::F64][usize::from(size_of::<N>() == 8)];
         if self.dtype == own {
@@ -268,7 +269,7 @@ pub fn safetensors_header<'a>(
         start = end;
     }
     let mut header = Value::Object(header).to_string().into_bytes();
-    // Tensors then start at a multiple of 8 in the file, as readers that map the file into memory need.
+    // The tensors then start at a multiple of 8 bytes, which readers that map the file into memory require.
     header.resize(header.len().next_multiple_of(8), b' ');
     [&(header.len() as u64).to_le_bytes()[..], &header[..]].concat()
 }
@@ -283,7 +284,7 @@ pub(crate) struct NewTensor<'a> {
     pub(crate) write: WriteBytes<'a>,
 }
 
-/// Writes a file: the header, and the tensors without a gap.
+/// Writes a file: the header, followed by the tensors without gaps.
 pub(crate) fn write_file(
     out: &mut dyn Write,
     strings: &Strings,

@@ -1,5 +1,5 @@
-//! Backpropagation through a graph. The derivative of each operation is defined in the operation's row, in `op/`. It is a graph
-//! itself, so a gradient can be differentiated again.
+//! Backpropagation through a graph. The derivative of each operation is defined in the operation's row, in `op/`. A gradient is a
+//! graph itself, so it can be differentiated again.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
@@ -36,7 +36,7 @@ pub fn grad(loss: &Tensor, x: &Tensor) -> Result<Tensor, TensorError> {
             continue;
         }
         for (arg, group, part) in contributions(node, &grad, &through)? {
-            // An error in a derivative names the script's line that was differentiated.
+            // An error in a derivative names the line of the script that was differentiated.
             if let Some(origin) = node.origin() {
                 part.mark(origin);
             }
@@ -137,15 +137,15 @@ impl Gradient {
     }
 }
 
-/// Returns each argument in `through` with its gradient, at the argument's level. The index is that of the group if the gradient
-/// belongs to a single group.
+/// Returns each argument in `through` with its gradient, at the argument's level. If the gradient belongs to a single group, the
+/// index of the group is included.
 fn contributions(
     node: &Tensor,
     grad: &Tensor,
     through: &HashSet<usize>,
 ) -> Result<Vec<(Tensor, Option<usize>, Tensor)>, TensorError> {
     let prim = &node.inner().prim;
-    // The gradients of the first arguments, if the op table defines them; an argument that is a selection gets no gradient.
+    // The gradients for the arguments, if the op table defines them; an argument without an entry gets no gradient.
     let derived = match prim {
         Prim::Map(op) | Prim::Scan(op, _) | Prim::Reduce(op) | Prim::Within(op, _) => {
             op.gradients(node, grad)?
@@ -199,7 +199,7 @@ fn fit(part: &Tensor, node: &Tensor, arg: &Tensor) -> Result<Tensor, TensorError
     let Some(of_node) = node.frame() else {
         return Ok(part.clone());
     };
-    // The argument may have other groups than the node (after `regroup`). A batch tensor has one cell in every batch, and may
+    // The argument's groups may differ from the node's (after `regroup`). A batch tensor has one cell in every batch, and may
     // even belong to a batch other than the node's, as when each group uses a value of the whole batch.
     let cells = match arg.frame() {
         Some(of_arg) if arg.level() != Level::Batch => of_arg,

@@ -1,9 +1,9 @@
 //! Binomial coefficients and their ratios, by products and running sums of logarithms.
 //!
-//! Differences of `lgamma` have errors of up to 3e-10 at n = 100000. A product of k factors has k rounding errors of half a unit
-//! each: about 1e-11 in the worst case, and 1e-14 in practice, because the errors partly cancel.
+//! Differences of `lgamma` have errors of up to 3e-10 at n = 100000. A product of k factors has 2 k rounding errors of half an
+//! ulp each: at n = 100000, in total 1e-11 in the worst case, and 1e-14 in practice, because they partly cancel.
 
-/// The maximum number of factors in a product. Such a product takes a few milliseconds, and no batch has that many responses.
+/// The maximum number of factors in a product. Such a product takes a few milliseconds, and no batch has so many responses.
 /// Without a bound, a script could request a product that takes hours, because the loop does not check the deadline.
 const FACTORS: i64 = 1_000_000;
 
@@ -34,8 +34,8 @@ pub(crate) fn binomial(n: i64, k: i64) -> f64 {
     product
 }
 
-/// Returns ln C(n, k), which is -infinity if n < k or n < 0. `k` must be at least 0. Fails if it takes more than `FACTORS`
-/// factors.
+/// Returns ln C(n, k), which is -infinity if n < k or n < 0. `k` must be at least 0. Fails if more than `FACTORS` factors are
+/// needed.
 pub fn ln_binomial(n: i64, k: i64) -> Result<f64, String> {
     if n < k || n < 0 {
         return Ok(f64::NEG_INFINITY);
@@ -56,8 +56,8 @@ pub fn ln_binomial(n: i64, k: i64) -> Result<f64, String> {
 
 /// Returns C(a, k) / C(b, k) for 0 <= k <= b, which is 0 if a < k or a < 0.
 ///
-/// The result is the product of (a - i) / (b - i) over i < k. If 0 <= b - a < k, C(b - k, b - a) / C(b, b - a) is computed
-/// instead, a product of only b - a factors. Fails if the computed product has more than `FACTORS` factors.
+/// The result is the product of (a - i) / (b - i) over i < k. If 0 <= b - a < k, the equal ratio C(b - k, b - a) / C(b, b - a) is
+/// computed instead, a product of only b - a factors. Fails if this product has more than `FACTORS` factors.
 pub fn binomial_ratio(a: i64, b: i64, k: i64) -> Result<f64, String> {
     if a < k || a < 0 {
         return Ok(0.0);

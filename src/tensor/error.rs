@@ -18,14 +18,14 @@ pub struct Origin {
     pub column: usize,
 }
 
-/// An operation on tensors that cannot be done, or a computation that failed or was stopped.
+/// The error of an operation on tensors that is not possible, or of a computation that failed or was stopped.
 #[derive(Clone, Debug, PartialEq)]
 pub struct TensorError {
-    /// The operation, as scripts write it.
+    /// The operation's name in scripts.
     pub op: &'static str,
     /// The kind of failure, with its message.
     pub kind: TensorErrorKind,
-    /// The place where the tensor that caused the error was made, if the error appears elsewhere.
+    /// The position in the script where the tensor that caused the error was made, if known.
     pub origin: Option<Origin>,
 }
 
@@ -33,7 +33,7 @@ pub struct TensorError {
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub enum TensorErrorKind {
-    /// Levels, groups or batches do not fit together.
+    /// The arguments' levels, groups or batches do not match.
     Level(String),
     /// An argument has the wrong type, or is not one of its parameter's choices.
     Argument(String),
@@ -112,7 +112,7 @@ impl TensorError {
         TensorError::new(op, TensorErrorKind::Argument(message))
     }
 
-    /// Adds the place where the tensor that caused the error was made, unless the place is known already.
+    /// Adds the position where the tensor that caused the error was made, unless the error already has a position.
     pub(crate) fn or_at(mut self, origin: Option<&Origin>) -> Self {
         if self.origin.is_none() {
             self.origin = origin.cloned();
@@ -150,7 +150,7 @@ pub enum Stopped {
     },
     /// More operations on tensors are held in memory at once than any formula needs.
     Graph {
-        /// The limit.
+        /// The maximum number of operations.
         limit: usize,
     },
     /// A script has done or allocated more than any formula needs, as the message says.

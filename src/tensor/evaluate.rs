@@ -17,7 +17,7 @@ impl Tensor {
     pub fn evaluate(&self) -> Result<Arc<Value>, TensorError> {
         if let Some(frame) = self.frame().filter(|frame| frame.is_open_view()) {
             frame.note_inspected();
-            // Users never see this message: the function is called again, once per group.
+            // Users never see this message, because `map_groups` then calls its function again, once per group.
             let message = "a group's value is read while there is none yet";
             return Err(TensorError::level("map_groups", message));
         }

@@ -1,5 +1,5 @@
-//! The exponential, by a polynomial that compilers turn into vector code. The result has the same bits on every machine and at
-//! every vector width, because no step is a fused multiply-add and no step depends on a maths library.
+//! The exponential function, computed by a polynomial that compilers turn into vector code. The result has the same bits on every
+//! machine and at every vector width, because no step is a fused multiply-add and no step depends on a maths library.
 //!
 //! exp(x) = 2^k exp(r), where x = k ln 2 + r and |r| <= ln 2 / 2. exp(r) is computed by its series: up to the 13th power for f64,
 //! with an error of 4e-18; up to the 7th power for f32 tokens, with an error of 5e-9. f32 tokens are computed in f32, so that a
@@ -89,7 +89,7 @@ pub(crate) fn exp_f32(x: f32) -> f32 {
     (sum + (left + tail)) * power_of_two(half) * power_of_two(k - half)
 }
 
-/// Returns exp(x) - 1, which is accurate also for small x.
+/// Returns exp(x) - 1, accurate for small x, too.
 #[inline(always)]
 pub(crate) fn expm1(x: f64) -> f64 {
     let p = parts(x);

@@ -48,8 +48,8 @@ pub struct Frame {
 #[derive(Debug)]
 pub(crate) struct GroupView {
     is_open: AtomicBool,
-    /// Set if one call cannot replace the calls for each group, because the function read a value or a shape, reported a metric,
-    /// used an operation that can fail, or used another batch's tensor.
+    /// Whether the function must be called once per group, because it read a value or a shape, reported a metric, used an
+    /// operation that can fail, or used another batch's tensor.
     is_by_group: AtomicBool,
 }
 
@@ -61,8 +61,8 @@ pub(crate) struct Context {
     pub(crate) guard: Arc<Guard>,
     /// The profile, if times are to be recorded.
     pub(crate) profile: Option<Arc<Profile>>,
-    /// The `Trace`, if a plan is to be recorded. It is untyped, because a trace holds tensors and tensors hold frames, so naming
-    /// its type would make this module depend on the modules of traces and tensors.
+    /// The `Trace`, if the computation is to be traced. It is untyped, because a trace holds tensors and tensors hold frames, so
+    /// naming its type would make this module depend on the modules of traces and tensors.
     pub(crate) trace: Option<Arc<dyn Any + Send + Sync>>,
 }
 
@@ -80,7 +80,7 @@ impl Frame {
         })
     }
 
-    /// Returns a frame for another layout of all or some of these responses.
+    /// Returns a frame for another layout, of all or some of this frame's responses.
     fn over(&self, layout: Layout) -> Frame {
         let reservation = self.context.guard.hold(layout.bytes());
         Frame {
@@ -131,14 +131,14 @@ impl Frame {
         self.open_view().is_some()
     }
 
-    /// Notes, if the view is open, that one call cannot replace the calls for each group.
+    /// Records, if the view is open, that the function must be called once per group.
     pub(crate) fn note_inspected(&self) {
         if let Some(view) = self.open_view() {
             view.is_by_group.store(true, Ordering::Relaxed);
         }
     }
 
-    /// Closes the view: from now on, its tensors belong to the batch. Returns whether one call replaces the calls for each group.
+    /// Closes the view: from now on, its tensors belong to the batch. Returns whether the one call was enough.
     pub(crate) fn close_view(&self) -> bool {
         let Some(view) = &self.view else { return false };
         view.is_open.store(false, Ordering::Relaxed);

@@ -12,7 +12,7 @@ use super::value::Value;
 use crate::batch::{Computed, FloatBuffer, Level, TokenValues};
 
 /// The bytes that a node takes, including the two counts of its `Arc`, its variable in the script's scope and the allocator's
-/// overhead. Because they are counted, a script that builds a graph and never computes it is limited, too.
+/// overhead. Because these bytes are counted, a script that builds a graph without ever computing it is limited, too.
 const NODE_BYTES: usize = size_of::<Node>() + 64;
 
 /// A node of an expression graph: a value for each cell of a level, computed lazily.
@@ -27,7 +27,7 @@ pub(crate) struct Node {
     pub(crate) level: Level,
     /// Whether the values are f64; only token tensors may be f32.
     pub(crate) is_f64: bool,
-    /// The batch's frame; `None` for a single number, which belongs to no batch and may be combined with any.
+    /// The frame of the tensor's batch; `None` for a single number, which belongs to no batch and may be combined with any.
     pub(crate) frame: Option<Arc<Frame>>,
     origin: OnceLock<Origin>,
     value: OnceLock<Arc<Value>>,
@@ -39,9 +39,9 @@ pub(crate) trait Row: fmt::Debug + Sync {
     /// Returns the name of the operation, as scripts write it.
     fn name(&self) -> &'static str;
     fn kernel(&self) -> Kernel;
-    /// Returns whether the operation is piecewise constant, so that no gradient goes through it.
+    /// Returns whether the operation is piecewise constant, so no gradient passes through it.
     fn is_constant(&self) -> bool;
-    /// Returns the gradients of a node's first arguments, given the gradient of the node's result.
+    /// Returns the gradient for each argument of a node, given the gradient for its result; arguments without an entry get none.
     fn gradients(&self, node: &Tensor, grad: &Tensor) -> Result<Vec<Tensor>, TensorError>;
 }
 
@@ -57,7 +57,7 @@ pub(crate) enum Prim {
     Map(&'static dyn Row),
     /// Repeats each value for all finer cells within its cell. If the level stays the same, moves the values to another grouping.
     Expand,
-    /// A reduction row of the op table; if there is a second argument, values at which it is 0 do not count.
+    /// A reduction row of the op table; if there is a second argument, values for which it is 0 are ignored.
     Reduce(&'static dyn Row),
     /// The number of cells of the given finer level in each cell.
     Count(Level),
@@ -78,7 +78,7 @@ pub(crate) enum Prim {
 }
 
 impl Prim {
-    /// Returns the name of the operation in scripts or, if it has none there, in messages.
+    /// Returns the name of the operation in scripts or, if scripts cannot call the operation, in messages.
     pub(crate) fn name(&self) -> &'static str {
         match self {
             Prim::Number(_) => "number",
@@ -95,7 +95,7 @@ impl Prim {
     }
 
     /// Returns a key that identifies the operation among operations on the same arguments, at the same level and in the same
-    /// frame. Returns `None` for given values, and for operations that split or join groups.
+    /// frame. Returns `None` for precomputed values, columns, and operations that split or join groups.
     pub(crate) fn signature(&self) -> Option<[u64; 3]> {
         let row = |op: &'static dyn Row| std::ptr::from_ref(op).addr() as u64;
         Some(match self {
@@ -241,7 +241,7 @@ impl Tensor {
             .fold(Level::Batch, |join, arg| join.join(arg.level()));
         let frame = meet(op.name(), &args, level)?;
         if let (Kernel::Fallible(_), Some(frame)) = (op.kernel(), &frame) {
-            // An operation that can fail needs a call for each group, because its error names a response of that group.
+            // In `map_groups`, an operation that can fail needs a call for each group, because its error names a response.
             frame.note_inspected();
         }
         if let Some(number) = numbers(&args).and_then(|values| op.kernel().on_numbers(&values)) {
@@ -297,8 +297,8 @@ impl Tensor {
         )
     }
 
-    /// Assembles the parts of groups, which are tensors at `level` or at a coarser level, each in its group's frame, or batch
-    /// tensors of any frame.
+    /// Joins the groups' parts. Each part is a tensor at `level` or a coarser level in its group's frame, or a batch tensor of
+    /// any frame.
     pub(crate) fn assemble(
         frame: &Arc<Frame>,
         level: Level,
@@ -318,7 +318,7 @@ impl Tensor {
         Tensor::node(prim, args, level, Some(frame.clone()))
     }
 
-    /// Returns whether this is a result of `map_groups` whose function returned a number for every group.
+    /// Returns whether this is the result of a `map_groups` whose function returned a number for every group.
     pub(crate) fn is_number_of_each_group(&self) -> bool {
         let is_number = |part: &Tensor| match (&part.0.prim, &part.0.args[..]) {
             (Prim::Expand, [of]) => of.as_number().is_some(),
@@ -330,8 +330,8 @@ impl Tensor {
         }
     }
 
-    /// Returns the level for a script that asks for it. In a view, the script takes a group tensor for a batch tensor, so asking
-    /// for its level forces a call for each group.
+    /// Returns the level for a script that asks for it. In a view, a group tensor represents a batch tensor for each group, so
+    /// asking for its level forces a call for each group.
     pub(crate) fn level_for_script(&self) -> Level {
         if let (Level::Group, Some(frame)) = (self.level(), self.frame()) {
             frame.note_inspected();
@@ -415,7 +415,8 @@ impl Tensor {
 }
 
 /// Returns the frame of an operation's result: the frame of the first argument at the result's level, or else of the first
-/// argument that is not at batch level, if any. Fails if the arguments belong to different batches or groupings.
+/// argument that is not at batch level, if any. Fails if the arguments belong to different batches or, if the groups matter at
+/// that level, to different groupings.
 pub(crate) fn meet(
     op: &'static str,
     args: &[Tensor],

@@ -1,4 +1,4 @@
-//! The limits of a computation: a deadline, a way to cancel it, and a limit on the memory of its tensors.
+//! The limits of a computation: a deadline, and limits on the memory and the number of its tensors. It can also be cancelled.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
@@ -9,10 +9,10 @@ use crate::batch::large::SpareMemory;
 use crate::parallel::lock;
 
 /// The maximum number of operations that graphs hold at once. A formula of 100 operations that is applied to each of 8192 groups
-/// has about 800 000; a runaway loop reaches this limit after two seconds, and then holds about 400 MB.
+/// needs about 800 000; a runaway loop reaches this limit after two seconds, when it holds about 400 MB.
 const NODES: usize = 1 << 20;
 
-/// The number of bytes that every script may allocate besides its tensors.
+/// The number of bytes that a script may allocate besides its tensors, even if the limit for tensors is small.
 const LEAST_BYTES: usize = 128 << 20;
 
 /// The limits of one computation. The script engine and the executor share a guard, and check it between blocks of work.
@@ -32,7 +32,7 @@ pub struct Guard {
 }
 
 impl Guard {
-    /// Makes a guard whose clock starts now. If `time` is `None`, there is no deadline; `memory` is in bytes.
+    /// Makes a guard whose clock starts now. There is no deadline if `time` is `None`; `memory` is in bytes.
     pub fn new(time: Option<Duration>, memory: usize) -> Arc<Self> {
         Guard::sharing(&SpareMemory::default(), time, memory)
     }
@@ -53,7 +53,7 @@ impl Guard {
         })
     }
 
-    /// Makes a guard that stops a computation only if it is cancelled.
+    /// Makes a guard without limits on time and memory; the number of operations remains limited.
     pub fn unlimited() -> Arc<Self> {
         Guard::new(None, usize::MAX)
     }
@@ -68,19 +68,19 @@ impl Guard {
         self.cancelled.load(Ordering::Relaxed)
     }
 
-    /// Restarts the clock, and clears a cancellation and a failure, so that the guard can bound the next input of a session.
+    /// Restarts the clock, and clears a cancellation and a failure, for the next input of a session.
     pub fn rearm(&self) {
         self.start_clock();
         self.cancelled.store(false, Ordering::Relaxed);
         self.forget_failure();
     }
 
-    /// Returns the first error that ends the script, even if the script caught it.
+    /// Returns the first error that must end the script, even if the script caught the error.
     pub(crate) fn failure(&self) -> Option<TensorError> {
         lock(&self.failure).clone()
     }
 
-    /// Notes an error that ends the script; only the first such error is kept.
+    /// Records an error that must end the script, unless an earlier such error is recorded.
     pub(crate) fn fail(&self, error: &TensorError) {
         lock(&self.failure).get_or_insert_with(|| error.clone());
     }
@@ -90,8 +90,8 @@ impl Guard {
         *lock(&self.failure) = None;
     }
 
-    /// Restarts the clock and the peak at the start of one of several runs; a cancellation stays in effect. Returns the bytes
-    /// that tensors already hold.
+    /// Restarts the clock and resets the peak at the start of one of several runs; a cancellation stays in effect. Returns the
+    /// bytes that tensors already hold.
     pub fn begin_run(&self) -> usize {
         self.start_clock();
         let used = self.used.load(Ordering::Relaxed);
@@ -121,13 +121,13 @@ impl Guard {
         &self.spare
     }
 
-    /// Returns the maximum number of bytes that tensors held at once.
+    /// Returns the maximum number of bytes that tensors held at once since the last [`Guard::begin_run`].
     pub fn peak(&self) -> usize {
         self.peak.load(Ordering::Relaxed)
     }
 
     /// Returns the bytes that a script's thread may allocate: the bytes that tensors hold, plus an eighth of the limit for
-    /// tensors but at least [`LEAST_BYTES`].
+    /// tensors, or plus [`LEAST_BYTES`] if that is more.
     pub(crate) fn allowance(&self) -> usize {
         self.used() + (self.memory / 8).max(LEAST_BYTES)
     }
@@ -192,7 +192,7 @@ impl Guard {
     }
 }
 
-/// Bytes that count against a guard's limit for as long as the reservation lives.
+/// Bytes, perhaps with an operation of a graph, that count against a guard's limits for as long as the reservation lives.
 #[derive(Debug)]
 pub(crate) struct Reservation {
     guard: Arc<Guard>,

@@ -1,5 +1,5 @@
-//! Kernels, which compute the rows of the op table. The function of each elementwise row is written once. It is used for single
-//! numbers and in a loop that is compiled for the function.
+//! Kernels, which compute the rows of the op table. The function of each elementwise row is written once, and used both for
+//! single numbers and in a loop that is compiled for this function.
 
 use std::marker::PhantomData;
 
@@ -85,7 +85,7 @@ pub(crate) enum Within {
     Index,
     /// The sum up to and including each value, in ascending order of a second argument.
     CumsumBy,
-    /// The sample standard deviation of the other values; if there is a second argument, values at which it is 0 do not count.
+    /// The sample standard deviation of the other values; if there is a second argument, values for which it is 0 are ignored.
     OthersStd,
 }
 
@@ -121,7 +121,7 @@ macro_rules! operations {
 
         impl $name {
             /// Passes the operation's function to a visitor. The method is inlined, so that the visitor's loop uses the
-            /// instructions for which the calling function was compiled.
+            /// instruction set for which the calling function was compiled.
             #[inline(always)]
             pub(crate) fn visit<V: $visitor>(self, visitor: V) -> V::Output {
                 match self {

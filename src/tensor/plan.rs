@@ -7,7 +7,7 @@ use super::frame::Frame;
 use super::graph::{Prim, Tensor};
 use crate::batch::Level;
 
-/// The nodes that some outputs need, in an order in which they can be computed.
+/// The nodes that the outputs need, in an order in which they can be computed.
 #[derive(Debug)]
 pub struct Plan {
     steps: Vec<Step>,

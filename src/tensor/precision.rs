@@ -13,7 +13,7 @@ pub(crate) trait Precision: Plain + PartialOrd {
     fn widen(self) -> f64;
     /// Returns e to the power of x, with an error of at most one ulp of this precision.
     fn exp(x: f64) -> f64;
-    /// Makes a result from token values. If `by_rows` is true, f32 values are the rows of an array [B, T]; f64 values never are.
+    /// Makes a result from token values. If `by_rows` is true, f32 values (but not f64 values) are the rows of an array [B, T].
     fn computed(values: Large<Self>, layout: Arc<Layout>, by_rows: bool) -> Computed;
     fn slice(buffer: &FloatBuffer) -> Option<&[Self]>;
     /// Returns the next larger value.

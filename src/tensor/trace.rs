@@ -1,6 +1,6 @@
-//! The trace of a computation. `src/plan` needs the calls of composed rows, because the graph holds only the parts of these rows;
-//! it also needs the tensors whose values were read, and the keys by which a script made groups. An editor needs, for each
-//! operation in a script, the tensor that it made.
+//! The trace of a computation. `src/plan` needs the calls of composed rows, because the graph holds only the operations of which
+//! these rows are composed; it also needs the tensors whose values were read, and the keys by which a script made groups. An
+//! editor needs the tensor that each operation of a script made.
 
 use std::collections::{BTreeMap, HashMap};
 use std::ops::Deref;
@@ -12,25 +12,25 @@ use super::graph::Tensor;
 use super::op::param::{Argument, Param};
 use crate::parallel::lock;
 
-/// A call of a composed row.
+/// A call of a composed row of the op table.
 #[derive(Clone, Debug)]
 pub(crate) struct ComposedCall {
     pub(crate) name: &'static str,
     pub(crate) params: &'static [Param],
     pub(crate) args: Vec<Argument>,
-    /// The call's result. Its address identifies the call; it is kept, so that no other node can have the same address.
+    /// The call's result, whose address identifies the call. The result is kept, so that no other node can get the same address.
     _result: Tensor,
 }
 
 /// The values by which a script makes groups.
 #[derive(Clone, Debug)]
 pub(crate) enum GroupKey {
-    /// A column of the batch, which may be a column of texts, by its name.
+    /// The name of a column of the batch, which may be a column of texts.
     Column(Arc<str>),
     Tensor(Tensor),
 }
 
-/// The groups of a frame that a script made.
+/// Groups that a script made, with their frame.
 #[derive(Clone, Debug)]
 pub(crate) struct Groups {
     /// The name of the function that makes them from the groups of the batch.
@@ -39,8 +39,8 @@ pub(crate) struct Groups {
     frame: Arc<Frame>,
 }
 
-/// A trace until the end of its scope, which empties it: the tensors of a trace keep their frames, which keep the trace, so that
-/// none of them would be freed.
+/// A trace that is emptied when this value is dropped. Otherwise, nothing would be freed, because the tensors of a trace hold
+/// their frames, and the frames hold the trace.
 #[derive(Debug, Default)]
 pub(crate) struct Tracing(Arc<Trace>);
 
@@ -66,7 +66,7 @@ pub(crate) struct Trace {
     calls: Mutex<HashMap<usize, ComposedCall>>,
     read: Mutex<Vec<Tensor>>,
     groups: Mutex<Vec<Groups>>,
-    /// The first tensor of each operation, and the number of operations that had made a tensor before.
+    /// The first tensor that each operation of the script made, and the number of operations that had made a tensor before.
     made: Mutex<BTreeMap<Origin, (usize, Tensor)>>,
 }
 
@@ -76,8 +76,8 @@ impl Trace {
         frame?.context.trace.as_ref()?.downcast_ref()
     }
 
-    /// Notes the call that made a tensor. If nested calls have the same result, the innermost call is noted. A call that returns
-    /// one of its arguments is not noted.
+    /// Records the call that made a tensor. If nested calls have the same result, the innermost call is recorded. A call that
+    /// returns one of its arguments is not recorded.
     pub(super) fn note_call(
         &self,
         name: &'static str,
@@ -101,8 +101,8 @@ impl Trace {
         lock(&self.read).push(tensor.clone());
     }
 
-    /// Notes that `regroup` made the groups of the frame `to` from the groups of the frame `from` by keys, or that `group_by` did,
-    /// if `across` is true.
+    /// Records that `regroup` (`group_by` if `across` is true) made the groups of the frame `to` from those of the frame `from`,
+    /// by keys.
     pub(crate) fn note_groups(&self, from: &Frame, across: bool, by: &[GroupKey], to: &Arc<Frame>) {
         let first = if across { "group_by" } else { "regroup" };
         let old = self.groups(from).filter(|_| !across);
@@ -112,7 +112,7 @@ impl Trace {
         lock(&self.groups).push(Groups { name, keys, frame });
     }
 
-    /// Notes the tensor that the operation at `origin` made, if it is the operation's first.
+    /// Records the first tensor that the operation at `origin` made; later tensors are ignored.
     pub(crate) fn note_made(&self, origin: Origin, tensor: &Tensor) {
         let mut made = lock(&self.made);
         let order = made.len();
@@ -120,7 +120,7 @@ impl Trace {
             .or_insert_with(|| (order, tensor.clone()));
     }
 
-    /// Returns the origin of each operation with the first tensor that the operation made.
+    /// Returns the origin of each operation, and the first tensor that the operation made.
     pub(crate) fn made(&self) -> Vec<(Origin, Tensor)> {
         let made = lock(&self.made);
         let tensors = made.iter();

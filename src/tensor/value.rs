@@ -40,7 +40,7 @@ impl Value {
         )
     }
 
-    /// Notes whether the executor tested all values and found them finite.
+    /// Sets whether the executor tested all values and found them finite.
     pub(crate) fn tested(self, is_finite: bool) -> Value {
         Value { is_finite, ..self }
     }

@@ -18,7 +18,7 @@ pub(super) enum Method {
     InFull,
     /// Tile by tile, in a pass over the tokens.
     ByTile,
-    /// Once per response, because all its tokens have the same value; rounded as a token tensor is.
+    /// Once per response, because all tokens of a response have the same value, which is rounded to the tokens' precision.
     Uniform,
     /// By a reduction of tokens, at the end of a pass.
     Reduced(Reduction),

@@ -131,8 +131,8 @@ fn compute(
     })
 }
 
-/// Returns an argument's value for each cell of the node's level, which is the argument's level or finer; or, if the argument has
-/// only one value, that value for all cells.
+/// Returns an argument's value for each cell of the node's level, which is the argument's level or finer. For a batch tensor,
+/// returns only its single value, which applies to all cells.
 fn spread<'a>(node: &Node, arg: usize, value: &'a Value) -> Cow<'a, [f64]> {
     let level = node.level;
     let cell: fn(&Layout, usize) -> usize = match (level, value.level()) {
@@ -200,7 +200,7 @@ fn map(
         }
         Ok(())
     };
-    // If several blocks fail, the error of the first block is returned, so that it does not depend on the number of threads.
+    // If several blocks fail, the first block's error is returned, so that the error does not depend on the number of threads.
     let done = by_parts(&mut all, BLOCK, &block);
     done.into_iter().collect::<Result<(), TensorErrorKind>>()?;
     Ok(all)
@@ -209,11 +209,11 @@ fn map(
 /// The largest f32 below 1: a larger f64 could round to 1 as an f32, which is outside of [0, 1).
 const BELOW_ONE: f64 = 1.0 - f32::EPSILON as f64 / 2.0;
 
-/// Draws uniform numbers in [0, 1). They come from one stream, in order, so that they do not depend on the number of threads.
+/// Draws uniform numbers in [0, 1) from one stream, in order, so that they do not depend on the number of threads.
 fn random(key: u64, node: &Node, layout: &Layout) -> Vec<f64> {
     let mut rng = ChaCha8Rng::seed_from_u64(key);
     rng.set_stream(node.frame.as_ref().map_or(0, |frame| frame.stream));
-    // An f64 has 53 significant bits, so that the quotient is exact and below 1.
+    // An f64 has 53 significant bits, so the quotient is exact and below 1.
     let draw = |_| {
         let value = (rng.next_u64() >> 11) as f64 / (1u64 << 53) as f64;
         value.min(BELOW_ONE)

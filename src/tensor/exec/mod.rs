@@ -1,4 +1,4 @@
-//! The executor, which computes a plan: in full, or tile by tile in passes over the tokens.
+//! The executor, which computes each step of a plan either in full, or tile by tile in a pass over the tokens.
 
 mod blocks;
 mod cells;

@@ -79,7 +79,7 @@ pub(super) struct Parts<'a> {
 }
 
 impl<'a> Parts<'a> {
-    /// Splits off the parts of the first responses.
+    /// Splits off the parts of the first `responses` responses, which have `tokens` tokens.
     pub(super) fn split(&mut self, responses: usize, tokens: usize, width: usize) -> Parts<'a> {
         let outputs = self.outputs.iter_mut().map(|part| match part {
             Part::F32(values) => Part::F32(first(values, tokens)),

@@ -42,7 +42,7 @@ pub(super) struct Job<'a> {
     pub(super) tests_finite: bool,
     /// Whether the test found a value that is not finite.
     pub(super) not_finite: AtomicBool,
-    /// The jobs whose values are not needed after this job.
+    /// The jobs whose values are freed after this job, because no later job reads them.
     pub(super) frees: Vec<usize>,
     /// The time that the job took, in nanoseconds, summed over all threads.
     pub(super) time: AtomicU64,
@@ -179,7 +179,7 @@ impl<'a> Pass<'a> {
             execution.method(arg) == Method::Uniform && !execution.tensor(arg).is_f64()
         };
         let args: Vec<Arg<'a>> = match *execution.args(step) {
-            // The sum of equal f32 values in a tile is exact in f64, in any order.
+            // The sum of a tile of equal f32 values is exact in f64, so the order of addition does not matter.
             [arg] if is_uniform_f32(arg) => vec![execution.coarser(arg)],
             ref args => args.iter().map(|&arg| self.tile(arg, false)).collect(),
         };
@@ -227,8 +227,8 @@ impl<'a> Pass<'a> {
             .map(move |job| (job.step, time(job) / all.max(1.0)))
     }
 
-    /// Sets after which job each job's values are freed. Returns the maximum number of bytes that a thread's buffers take at
-    /// once.
+    /// Decides after which job the values of each job are freed. Returns the maximum number of bytes that a thread's buffers take
+    /// at once.
     pub(super) fn free(&mut self, layout: &Layout) -> usize {
         let mut last: Vec<usize> = (0..self.jobs.len()).collect();
         for (index, job) in self.jobs.iter().enumerate() {

@@ -1,5 +1,5 @@
-//! Computes a plan: first all steps that can be computed in full; then one pass goes over the tokens, tile by tile, through all
-//! steps that are ready; this repeats until the outputs are computed.
+//! Computes a plan in rounds, until its outputs are computed. A round computes all steps that can be computed in full; then one
+//! pass over the tokens computes, tile by tile, all steps that are ready.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -44,13 +44,13 @@ pub(crate) fn run(plan: &Plan, context: &Context) -> Result<Values, TensorError>
     run_fused(plan, context, main_frame(plan))
 }
 
-/// Computes each step alone, in the plan's order. Tests compare the result with that of [`run`], bit for bit.
+/// Computes each step alone, in the plan's order. Tests compare the result with the result of [`run`], bit for bit.
 #[cfg(test)]
 pub(crate) fn run_step_by_step(plan: &Plan, context: &Context) -> Result<Values, TensorError> {
     run_fused(plan, context, None)
 }
 
-/// Computes a plan. The token steps of the frame are computed in passes, as many as possible in each pass.
+/// Computes a plan. The token steps of `frame` are computed in passes, as many as possible in each pass; others one by one.
 fn run_fused(
     plan: &Plan,
     context: &Context,
@@ -179,8 +179,8 @@ impl Execution<'_> {
         Ok(())
     }
 
-    /// Returns the steps that a pass can compute now: reductions, outputs, and token values that a full step or a later pass
-    /// reads.
+    /// Returns the steps whose values the next pass must yield: reductions, outputs, and token steps that a step computed in full
+    /// or a later pass reads.
     fn targets(&self, needed: &[bool]) -> Targets {
         let count = self.methods.len();
         // `now` marks steps that the pass can compute; `ready` marks steps whose values other steps of the pass can read.
@@ -194,7 +194,7 @@ impl Execution<'_> {
             ready[step] = self.is_readable(step) || is_by_tile;
         }
         let is_due = |step: usize| needed[step] && self.values[step].is_none();
-        // Whether a later step reads `step`: a full step if `in_full`, otherwise a step of a later pass.
+        // Whether a later step reads `step`: a step computed in full if `in_full`, otherwise a step of a later pass.
         let is_read = |step: usize, in_full: bool| {
             self.readers[step].iter().any(|&reader| {
                 let is_in_full = self.methods[reader] == Method::InFull;

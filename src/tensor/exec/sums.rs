@@ -1,8 +1,8 @@
-//! The only implementation of sums, with the statistics that follow from them.
+//! The only implementation of sums over cells, with the statistics that follow from them.
 //!
 //! Floating-point sums depend on the order of addition, so this order is part of the definition: a response's tokens are cut into
-//! tiles of [`TILE`] tokens, each tile is summed in 16 lanes that a fixed tree adds up, and tiles, responses and groups are
-//! merged in batch order. A sum has the same bits for any number of threads and any choice of fused steps.
+//! tiles of [`TILE`] tokens, each tile is summed in 16 lanes, which are added up in a fixed order, and tiles, responses and
+//! groups are merged in batch order. A sum has the same bits for any number of threads and any choice of fused steps.
 
 use crate::tensor::precision::Precision;
 
@@ -25,7 +25,7 @@ pub(crate) enum Depth {
 pub(crate) struct Moments {
     pub(crate) count: usize,
     pub(crate) sum: f64,
-    /// The smallest value, or infinity if there are no values or the depth is [`Depth::Sum`]. If any value is NaN, it is NaN.
+    /// The smallest value, or NaN if any value is NaN; infinity if there are no values or the depth is [`Depth::Sum`].
     pub(crate) min: f64,
     pub(crate) max: f64,
     /// The sum of the squared distances from the mean.
@@ -73,7 +73,7 @@ impl Moments {
             let (value, has_extremes) = (f64::from(value), depth >= Depth::Extremes);
             Moments {
                 count,
-                // The sum of negative zeros is 0.
+                // The sum of negative zeros is +0, because the lanes start at +0.
                 sum: 0.0 + value * count as f64,
                 min: if has_extremes { value } else { f64::INFINITY },
                 max: if has_extremes {
@@ -206,7 +206,7 @@ fn squares<T: Precision>(values: &[T], mean: f64) -> f64 {
     )
 }
 
-/// Returns the smallest and the largest value; NaN is skipped.
+/// Returns the smallest and the largest value; NaN is ignored.
 #[multiversion::multiversion(targets("x86_64+avx512f", "x86_64+avx2"))]
 fn extremes<T: Precision>(values: &[T]) -> (f64, f64) {
     let (mut low, mut high) = (

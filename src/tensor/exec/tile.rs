@@ -1,5 +1,5 @@
-//! The computation of a tile, which is a few short responses or one long response: the pass's jobs run on it in order. A job is a
-//! loop that writes into a buffer from a free list, or directly into the output that keeps the job's values.
+//! The computation of a tile, which is a few short responses or one long response: the pass's jobs run on the tile in order. A
+//! job is a loop that writes into a buffer from a free list, or directly into the output that keeps the job's values.
 
 use std::ops::{Deref, DerefMut, Range};
 use std::sync::atomic::Ordering;
@@ -357,7 +357,7 @@ impl<'t> Tile<'t> {
     }
 }
 
-/// Computes the moments of a response's values or, if there is a selection, of the values at which it is not 0.
+/// Computes the moments of a response's values or, if there is a selection, of the values for which the selection is not 0.
 fn moments_of<T: Precision>(
     values: &[T],
     selection: Option<&Floats<'_>>,

@@ -13,7 +13,7 @@ use crate::tensor::kernel::{Binary, Kernel, Ternary, Unary};
 const X: &[Param] = &[tensor("x")];
 const A_B: &[Param] = &[tensor("a"), tensor("b")];
 
-/// The exponential at -1. The next two constants are the sigmoid and its logarithm at -1.
+/// The value of exp at -1. The next two constants are the sigmoid at -1 and its logarithm.
 const EXP_1: f64 = 0.36787944117144233;
 const SIGMOID_1: f64 = 0.2689414213699951;
 const LOG_1: f64 = -1.3132616875182228;
@@ -46,11 +46,11 @@ rows! {
         "batch.length ** 2" => [4.0, 9.0, 1.0, 4.0, 1.0];
         Two(Binary::Pow), |vjp| {
             let (a, b) = (&vjp.arg(0), &vjp.arg(1));
-            // a^0 is 1 for any a, so its derivative by a is 0, even at a = 0, where a^-1 is infinite.
+            // a^0 is 1 for any a, so its derivative with respect to a is 0, even at a = 0, where a^-1 is infinite.
             let slope = b * pow(a, b - 1.0);
             let by_a = vjp.grad() * select(b, slope, 0.0);
-            // The derivative of a^b by b is 0 at a = 0, where ln a is infinite. It is taken as 0 for negative a, too, because a^b
-            // is then defined only for whole b.
+            // The derivative of a^b with respect to b is set to 0 at a = 0, where ln a is infinite, and for negative a, for which
+            // a^b is defined only for whole b.
             let log = select(less(0.0, a), ln(a), 0.0);
             let by_b = vjp.grad() * vjp.result() * log;
             vec![by_a, by_b]
@@ -249,7 +249,7 @@ pub(crate) fn mul(a: &Tensor, b: &Tensor) -> Built {
     (Term::from(a) * b).built()
 }
 
-/// Returns 1 for each value of `a` that is greater than the value of `b`, and 0 for all others.
+/// Returns 1 for each value of `a` that is greater than the corresponding value of `b`, and 0 for all other values.
 pub(crate) fn greater(a: &Tensor, b: &Tensor) -> Built {
     Tensor::map(&logic::GREATER, vec![a.clone(), b.clone()])
 }

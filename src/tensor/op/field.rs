@@ -1,4 +1,4 @@
-//! Rows for formulas of reinforcement learning: KL estimators, whitening, a classifier's loss, and gradients.
+//! Rows for formulas of reinforcement learning: KL estimators, whitening, binary cross-entropy, and gradients.
 
 use super::elementwise::{abs, less, log_sigmoid, max, select, square};
 use super::param::{Argument, choice, level, level_at, tensor, tensor_at};
@@ -42,8 +42,8 @@ static KL: Op = Op {
 /// If d is at least this large, the derivative of k3, 1 - exp(-d), rounds to 1 in f64.
 pub(crate) const FAR: f64 = 40.0;
 
-/// Applies [`crate::tensor::exp::k3`] to a difference, for `kl`. The derivative 1 - exp(-d) is computed as d - k3, which takes no
-/// second exp. Beyond [`FAR`], it is set to 1, because d and k3 can round to the same number or be infinite.
+/// Applies [`crate::tensor::exp::k3`] to a difference, for `kl`. The derivative 1 - exp(-d) is computed as d - k3, which needs no
+/// second exp. Beyond [`FAR`], the derivative is set to 1, because d and k3 can round to the same number or be infinite.
 static K3: Op = Op {
     name: "kl",
     kernel: Kernel::One(Unary::K3),
@@ -57,7 +57,7 @@ static K3: Op = Op {
 /// The minimum variance in whitening, which divides by the square root of the variance.
 const VARIANCE_FLOOR: f64 = 1e-8;
 
-/// The whitened reward of a correct response, if two of five are correct. `WRONG` is that of an incorrect response.
+/// The whitened reward of a correct response if two of five responses are correct; `WRONG` is an incorrect response's.
 const RIGHT: f64 = 1.2247448713915892;
 const WRONG: f64 = -0.8164965809277261;
 

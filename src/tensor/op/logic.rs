@@ -1,4 +1,4 @@
-//! Rows that compare numbers as IEEE 754 defines it, or combine truth values. Each result is 0 or 1.
+//! Rows that compare numbers as defined by IEEE 754, or that combine truth values. Each result is 0 or 1.
 
 use super::param::{Param, tensor};
 use super::row::{self, Class, Op};

@@ -1,9 +1,9 @@
 //! The op table: a row for every operation on tensors that scripts can call, ordered by class.
 //!
-//! A row is the single definition of an operation. The script bindings, the documentation and the executor read it. So do tests:
-//! they run its example, compare its derivative with finite differences, and require the same bits if the steps of a plan run one
-//! at a time. To add an operation, add a row to the file of its class. For a new function of numbers, also add the function to
-//! `kernel.rs`. Write a new kernel only if none of the existing kernels fits.
+//! A row is the single definition of an operation. The script bindings, the documentation and the executor read it. So do the
+//! tests: they run its example, compare its derivative with finite differences, and check that plans give the same bits if their
+//! steps run one at a time. To add an operation, add a row to the file of its class. For a new function of numbers, also add the
+//! function to `kernel.rs`. Write a new kernel only if none of the existing kernels fits.
 
 #[macro_use]
 mod row;

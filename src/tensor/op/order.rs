@@ -67,7 +67,7 @@ static CUMSUM_BY: Op = Op {
         let Prim::Within(op, to) = vjp.result.inner().prim else {
             unreachable!("the row's node says within which level");
         };
-        // The gradient of a value is the sum of `grad` over the value itself and all later values.
+        // The gradient of a value is the sum of `grad` over the value itself and all values after it in the order of the key.
         let before = vjp.grad().then(|grad| by_key(op, grad, &vjp.args[1], to));
         let by_x = reduce(&SUM, vjp.grad(), to, None) - before + vjp.grad();
         vec![by_x, 0.0.into()]
@@ -163,7 +163,7 @@ fn by_key(op: &'static dyn Row, x: Tensor, key: &Tensor, to: Level) -> Result<Te
     Tensor::node(Prim::Within(op, to), args, level, Some(frame))
 }
 
-/// Returns 1 for the first value in each cell that equals the cell's minimum or maximum (as `row` says), and 0 for all others.
+/// Returns 1 for the first value in each cell that equals the cell's minimum or maximum (as `row` says), else 0.
 fn first_of(op: &'static Op, row: &'static Op, args: &[Argument]) -> Result<Tensor, TensorError> {
     let (x, to, selection) = split(args);
     let (args, frame) = meeting(op.name, std::iter::once(x).chain(selection).collect(), to)?;

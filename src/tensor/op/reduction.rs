@@ -109,7 +109,7 @@ fn build(op: &'static Op, args: &[Argument]) -> Result<Tensor, TensorError> {
     node(op, &x, to, selection.as_ref())
 }
 
-/// Makes a reduction's node. The tensor and its selection are first brought to their common level.
+/// Makes a reduction's node. The tensor and its selection are first expanded to their common level.
 pub(super) fn node(
     op: &'static Op,
     x: &Tensor,
@@ -184,7 +184,7 @@ fn deviation_grads(vjp: &Vjp<'_>, ddof: f64) -> Vec<Term> {
     spread(vjp, vjp.grad() * slope)
 }
 
-/// Reduces the values at which `selection` is not 0 to a coarser level. Without a selection, all values count.
+/// Reduces the values for which `selection` is not 0 to a coarser level. Without a selection, all values are reduced.
 pub(super) fn reduce(
     op: &'static Op,
     x: impl Into<Term>,

@@ -13,7 +13,7 @@ use crate::tensor::kernel::Kernel;
 use crate::tensor::trace::Trace;
 
 /// Defines rows with a kernel, and the list of these rows. The form of a row is `NAME = "name", parameters, "doc"; "example" =>
-/// [its values]; kernel, gradients;`. A row without gradients is piecewise constant. `$base` gives all other fields.
+/// [its values]; kernel, gradients;`. A row without gradients is piecewise constant. `$base` supplies all other fields.
 macro_rules! rows {
     ($rows:ident, $base:expr; $(
         $row:ident = $name:literal, $params:expr, $doc:literal;
@@ -37,9 +37,9 @@ macro_rules! rows {
 /// The kinds of operation, in the order in which the reference lists them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Class {
-    /// Functions that work value by value; the result is at the join of the arguments' levels.
+    /// Functions of corresponding values; the result is at the join of the arguments' levels.
     Elementwise,
-    /// Comparisons and logic that work value by value; each result is 0 or 1.
+    /// Comparisons and logic on corresponding values; each result is 0 or 1.
     Logic,
     /// Reductions from a level to a coarser level.
     Reduction,
@@ -65,7 +65,7 @@ impl Class {
         Class::Field,
     ];
 
-    /// Says in one phrase at which level the result of the class's operations is.
+    /// Returns a phrase that says at which level the results of the class's operations are.
     pub const fn levels(self) -> &'static str {
         match self {
             Class::Elementwise | Class::Logic => {
@@ -108,7 +108,7 @@ pub struct Op {
     pub params: &'static [Param],
     /// A description of the result, in one line.
     pub doc: &'static str,
-    /// The source of the formula; empty for plain arithmetic.
+    /// The publication or program that defines the formula; empty for plain arithmetic.
     pub source: &'static str,
     /// A script that runs on the example batch.
     pub example: &'static str,
@@ -174,7 +174,7 @@ impl Row for Op {
 pub(crate) enum Derivative {
     /// The row is piecewise constant, so its derivative is 0.
     Zero,
-    /// Returns the gradients of the arguments as graphs, each at the level of the result or of the argument.
+    /// A function that returns the gradients of the arguments as graphs, each at the level of the result or of the argument.
     Of(fn(&Vjp<'_>) -> Vec<Term>),
     /// The row has no derivative, for the given reason.
     None(&'static str),
@@ -210,8 +210,8 @@ impl Vjp<'_> {
 
 pub(super) type Built = Result<Tensor, TensorError>;
 
-/// A tensor that is being built, or the first error in building it. Derivatives and composed rows are formulas of terms, and
-/// [`Term::built`] returns the tensor or the error at the end.
+/// A tensor that is being built, or the first error in building it. Derivatives and composed rows are written as formulas of
+/// terms; at the end, [`Term::built`] returns the tensor or the error.
 #[derive(Clone)]
 pub(crate) struct Term(Built);
 

@@ -1,4 +1,4 @@
-//! Rows that run along the tokens of each response, or along the turns of each trajectory for response tensors. They skip tokens
+//! Rows that run along the tokens of each response or, for response tensors, along the turns of each trajectory. They skip tokens
 //! that the mask excludes.
 
 use super::elementwise::{add, select};
@@ -145,8 +145,8 @@ fn discount(vjp: &Vjp<'_>) -> Tensor {
     }
 }
 
-/// Returns the gradients of a discounted sum. With respect to x, it is the discounted sum of `grad` in the other direction; with
-/// respect to the discount, it is that sum times the result at the adjacent token, to which `shifted` moves the result.
+/// Returns the gradients of a discounted sum. The gradient with respect to x is the discounted sum of `grad` in the other
+/// direction. With respect to the discount, it is that sum times the adjacent token's result, given by `shifted`.
 fn discounted(vjp: &Vjp<'_>, other_way: &'static Op, shifted: &'static Op) -> Vec<Term> {
     let by_x = vjp
         .grad()

@@ -192,10 +192,10 @@ fn given(x: &Tensor, selection: &Option<Tensor>) -> Vec<Tensor> {
     std::iter::once(x).chain(selection).cloned().collect()
 }
 
-/// Builds the quantile of a tensor in each cell of `to`. If there is a second tensor, values at which it is 0 do not count.
+/// Builds the quantile of a tensor in each cell of `to`. If there is a second tensor, values for which it is 0 are ignored.
 fn quantile(args: &[Tensor], to: Level, q: f64, frame: &Arc<Frame>) -> Term {
     let (x, selection) = (&args[0], args.get(1));
-    // As NaN, values that are not selected rank after all selected values, even after infinite values.
+    // Values that are not selected become NaN, so that they rank after all selected values, even after infinite values.
     let ranked = match selection {
         Some(selection) => select(selection, x, f64::NAN),
         None => x.into(),
@@ -218,7 +218,7 @@ fn quantile(args: &[Tensor], to: Level, q: f64, frame: &Arc<Frame>) -> Term {
 }
 
 /// Computes the gradients of `others_std`. If s_i is the std of the n_i values other than value i, and m_i is their mean, the
-/// derivative of s_i by x_j is (x_j - m_i) / ((n_i - 1) s_i).
+/// derivative of s_i with respect to x_j is (x_j - m_i) / ((n_i - 1) s_i).
 fn others_std_grads(vjp: &Vjp<'_>) -> Vec<Term> {
     let Prim::Within(_, to) = vjp.result.inner().prim else {
         unreachable!("the row's node says within which level");
