@@ -15,7 +15,7 @@ use crate::diagnostic::{Diagnostic, Diagnostics};
 const NO_GROUPS: &str = "nothing says which responses belong to one prompt: give each response a group (`group` in JSONL, \
                          `index` in padded files, `groups` in the builder)";
 
-/// An error, and the response that caused it, if it was a single response.
+/// An error, and the index of the response that caused it, if a single response did.
 type BuildError = (Option<usize>, Diagnostic);
 
 fn problem(response: impl Into<Option<usize>>, message: impl Into<String>) -> BuildError {
@@ -25,7 +25,7 @@ fn problem(response: impl Into<Option<usize>>, message: impl Into<String>) -> Bu
 /// Collects the columns of a [`Batch`]; [`BatchBuilder::build`] checks them.
 ///
 /// Groups are required. `mask`, `ragged_mask` or `lengths` say which tokens count. If none of them is called, all tokens of the
-/// token columns count. If there are no token columns either, the response column `length` has the numbers of tokens.
+/// token columns count. If there are no token columns either, the response column `length` gives the numbers of tokens.
 #[derive(Clone, Debug, Default)]
 pub struct BatchBuilder {
     groups: Option<Vec<GroupId>>,
@@ -139,12 +139,12 @@ impl BatchBuilder {
     /// Checks that the columns fit together, and builds the batch.
     ///
     /// # Errors
-    /// The error names the first column, and the response and value, that do not fit.
+    /// The columns do not fit together. The error names the first column that does not fit, with the response and the value.
     pub fn build(self) -> Result<Batch, Diagnostics> {
         self.build_located().map_err(|(_, error)| error.into())
     }
 
-    /// Works like [`BatchBuilder::build`], but the error also has the response that caused it, if it was a single response.
+    /// Works like [`BatchBuilder::build`], but the error also contains the index of the response that caused it, if one did.
     pub(crate) fn build_located(mut self) -> Result<Batch, BuildError> {
         let tokens = self.tokens.take().transpose()?;
         let groups = self.groups.take().ok_or_else(|| problem(None, NO_GROUPS))?;

@@ -128,7 +128,7 @@ impl FloatBuffer {
         (0..self.len()).map(self.reader())
     }
 
-    /// Returns a function that reads numbers by their index, converted to f64. It asks the owner for the memory only once.
+    /// Returns a function that reads numbers by their index, converted to f64. The owner is asked for its memory only once.
     pub(crate) fn reader(&self) -> impl Fn(usize) -> f64 + Copy + '_ {
         let (f32s, f64s): (&[f32], &[f64]) = match self {
             FloatBuffer::F32(values) => (values, &[]),
@@ -176,8 +176,8 @@ where
     }
 }
 
-/// The values of a token column: numbers in shared memory, and the position of each response's row in this memory. Values at
-/// which the mask is 0 are never read.
+/// The values of a token column: numbers in shared memory, and the position of each response's row in this memory. The values of
+/// tokens with mask 0 are never used.
 #[derive(Clone, Debug)]
 pub struct TokenValues {
     numbers: FloatBuffer,
@@ -186,9 +186,9 @@ pub struct TokenValues {
 
 #[derive(Clone, Debug)]
 enum Rows {
-    /// There are no rows: the numbers are those of the tokens that count, response by response.
+    /// There are no rows: the memory holds only the numbers of the tokens that count, response by response.
     Compact,
-    /// The rows of an array [B, T], given by its shape and the distance between the starts of two rows.
+    /// The rows of an array [B, T], given by its shape and the distance between the starts of consecutive rows.
     Padded((usize, usize), usize),
     /// Rows of any lengths, given by the start of each row and the end of the last row.
     Ragged(Arc<[usize]>),
@@ -222,7 +222,7 @@ impl TokenValues {
         &self.numbers
     }
 
-    /// Returns the shape [B, T] of a padded array, and the distance between the starts of two rows.
+    /// Returns the shape [B, T] of a padded array, and the distance between the starts of consecutive rows.
     pub fn shape(&self) -> Option<((usize, usize), usize)> {
         match self.rows {
             Rows::Padded(shape, stride) => Some((shape, stride)),
@@ -278,8 +278,8 @@ impl TokenValues {
         }
     }
 
-    /// Returns the range of a run of a response's tokens in the numbers. Compact values are indexed by the run's tokens, and
-    /// padded and ragged values by the run's columns (see [`Layout::token_runs`]).
+    /// Returns the range of the numbers that belong to a run of a response's tokens. Compact values are indexed by the run's
+    /// tokens, and padded and ragged values by the run's columns (see [`Layout::token_runs`]).
     pub(crate) fn place(
         &self,
         response: usize,

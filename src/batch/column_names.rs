@@ -109,7 +109,7 @@ pub(crate) fn ours(theirs: &str) -> Option<&'static str> {
     })
 }
 
-/// The tensor of advantages in padded files.
+/// The name of the tensor of advantages in padded files.
 #[cfg(feature = "files")]
 pub(crate) const ADVANTAGES: &str = "advantages";
 

@@ -15,7 +15,7 @@ use crate::parallel::by_parts;
 pub struct Computed {
     layout: Arc<Layout>,
     level: Level,
-    /// The values, and their copy token by token, which is made the first time that values in another form are read so.
+    /// The values, and a copy with one value per token, which is made when values in another form are first read by token.
     values: Arc<(Values, OnceLock<FloatBuffer>)>,
 }
 
@@ -155,8 +155,8 @@ impl Computed {
         })
     }
 
-    /// Returns the values of some tokens of a response, and for how many of the tokens each value holds: at most levels, a single
-    /// value holds for all of them.
+    /// Returns the values of some tokens of a response, and the number of tokens to which each value applies: 1 at token and
+    /// position level; at other levels, one value applies to all these tokens.
     pub fn of_tokens(
         &self,
         response: usize,
@@ -193,8 +193,8 @@ impl Computed {
         values.sum::<f64>() / count
     }
 
-    /// Returns the values as a padded array [B, T], with 0 wherever the mask is 0. T is the width of the input. The values are
-    /// rounded to f32, because most trainers have advantages in f32.
+    /// Returns the values as a padded array [B, T], with 0 wherever the mask is 0. T is the length of the longest row in the
+    /// input. The values are rounded to f32, because most trainers have advantages in f32.
     pub fn to_padded(&self) -> Array2<f32> {
         let mut array = Array2::zeros((self.layout.responses(), self.layout.width()));
         if let Some(rows) = array.as_slice_mut() {

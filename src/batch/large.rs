@@ -30,8 +30,8 @@ fn is_large<T>(count: usize) -> bool {
 /// # Errors
 /// If the system does not have enough memory.
 pub fn zeros<T: Plain>(count: usize) -> Result<Vec<T>, TryReserveError> {
-    // `vec!` gets pages of zeros from the system without writing to them, so that later the threads write to them first. But
-    // `vec!` ends the process if there is no memory, so a reservation is tried before.
+    // `vec!` gets pages of zeros from the system without writing to them, so that the threads that compute the values write to
+    // them first. But `vec!` ends the process if there is no memory, so a reservation is tried first.
     Vec::<T>::new().try_reserve_exact(count)?;
     let mut values = vec![T::default(); count];
     in_large_pages(&mut values);
@@ -76,8 +76,8 @@ impl SpareMemory {
     /// If the system does not have enough memory.
     pub fn numbers<T: Plain>(&self, count: usize) -> Result<Large<T>, TryReserveError> {
         let mut values = None;
-        // No thread waits for this lock, here or below, because in a forked process it may stay locked for ever: the thread that
-        // locked it may not exist there.
+        // No thread waits for this lock, here or below, because it may stay locked for ever in a forked process, in which the
+        // thread that locked it does not exist.
         if is_large::<T>(count)
             && let Ok(mut spares) = self.0.try_lock()
         {
@@ -130,7 +130,7 @@ impl<T: Plain> Drop for Large<T> {
         if !is_large::<T>(self.count) {
             return;
         }
-        // Until the pages are written again, the kernel may reclaim them if it needs memory. Otherwise, this call takes 0.1 ms.
+        // Until the pages are written again, the kernel may reclaim them if it needs memory. The call takes 0.1 ms.
         #[cfg(target_os = "linux")]
         advise(&mut values, libc::MADV_FREE);
         if let Ok(mut spares) = self.spare.0.try_lock() {

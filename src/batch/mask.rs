@@ -1,4 +1,4 @@
-//! The mask, which says which tokens count, stored as runs of consecutive tokens in each row.
+//! The mask, which marks the tokens that count, stored as runs of consecutive tokens in each row.
 
 use std::ops::Range;
 
@@ -91,7 +91,7 @@ impl Tokens {
         tokens
     }
 
-    /// Reads a padded mask [B, T]. If a value is neither 0 nor 1, the error has its response, column and value.
+    /// Reads a padded mask [B, T]. If a value is neither 0 nor 1, the error contains the response, the column and the value.
     pub(crate) fn of_mask<M: Numeric>(
         mask: ArrayView2<'_, M>,
     ) -> Result<Self, (usize, usize, f64)> {
@@ -110,7 +110,7 @@ impl Tokens {
         Ok(tokens)
     }
 
-    /// Adds a response's row, given by its mask. If a value is neither 0 nor 1, the error has its column and value.
+    /// Adds a response's row, given by its mask. If a value is neither 0 nor 1, the error contains the column and the value.
     pub(crate) fn add<M: Numeric>(&mut self, mask: &[M]) -> Result<(), (usize, f64)> {
         self.add_runs(&runs_of(mask)?, mask.len());
         Ok(())
@@ -131,7 +131,7 @@ impl Tokens {
         self.width = self.width.max(length);
     }
 
-    /// Returns the rows of some responses.
+    /// Returns the rows of some responses, in the given order.
     pub(super) fn select(&self, responses: &[usize]) -> Self {
         let mut tokens = Tokens::new(responses.len());
         for &response in responses {

@@ -37,8 +37,8 @@ fn is_answer(_solution: &str, _completion: &str) -> bool {
     unreachable!("no batch is verifiable without the verifier")
 }
 
-/// Returns the verdict on a completion, with the answers of the reference and of the completion. Of several references, it uses
-/// the first that equals the completion's answer or, if no reference does, the first one.
+/// Returns the verdict on a completion, with the answers of the reference and of the completion. Among several references, it
+/// uses the first that equals the completion's answer or, if none is equal, the first.
 #[cfg(feature = "answers")]
 pub fn compared(
     solution: &str,
@@ -71,8 +71,8 @@ pub(crate) fn references(text: &str) -> Vec<Cow<'_, str>> {
     list.into_iter().map(Cow::Owned).collect()
 }
 
-/// Returns whether `answer` is the reference instead of `solution`: because the solution is blank, or because it is a worked
-/// solution that does not mark its answer, so it would be compared as a whole.
+/// Returns whether `answer` replaces `solution` as the reference. It does if the solution is blank, or is a worked solution that
+/// does not mark its answer, and thus would be compared as a whole.
 pub(crate) fn is_replaced(solution: &str, _answer: &str) -> bool {
     #[cfg(feature = "answers")]
     let is_worked = !_answer.trim().is_empty()
@@ -83,7 +83,7 @@ pub(crate) fn is_replaced(solution: &str, _answer: &str) -> bool {
     solution.trim().is_empty() || is_worked
 }
 
-/// The maximum number of bytes of a text that always counts as an answer, never as a worked solution.
+/// A solution of at most this many bytes is never a worked solution.
 #[cfg(feature = "answers")]
 const SHORT: usize = 40;
 
@@ -128,14 +128,15 @@ impl Column {
 }
 
 impl Batch {
-    /// Starts an empty batch.
+    /// Returns a builder of a batch, without any columns.
     pub fn builder() -> BatchBuilder {
         BatchBuilder::default()
     }
 
-    /// Returns five responses to two prompts, with all usual columns. Two of three to `a` are correct, and none of two to `b`.
+    /// Returns five responses to two prompts, with all usual columns. Two of the three to `a` are correct, neither of the two to
+    /// `b`.
     ///
-    /// All examples of the documentation run on this batch.
+    /// All examples in the documentation run on this batch.
     pub fn example() -> Batch {
         let eighths =
             |values: [i8; 9]| FloatBuffer::from(values.map(|x| f64::from(x) / 8.0).to_vec());
@@ -186,7 +187,7 @@ impl Batch {
         self
     }
 
-    /// Returns an error if the advantage is finer than the caller takes.
+    /// Returns an error if the advantage is finer than the caller can take.
     pub(crate) fn check_level(&self, advantage: &Computed) -> Result<(), Diagnostic> {
         let Some((level, why)) = &self.finest else {
             return Ok(());
@@ -199,7 +200,7 @@ impl Batch {
         if advantage.level() == Level::Token {
             return refuse("a value for each token");
         }
-        // Without trajectories, each response is one.
+        // Without trajectories, each response is a trajectory.
         let Some(keys) = self
             .response_column("trajectory")
             .filter(|_| *level == Level::Trajectory)
@@ -281,7 +282,7 @@ impl Batch {
     }
 
     /// Returns the reference answer of a response: its `solution`, or its `answer` if the solution is missing, blank or a worked
-    /// solution that does not mark its answer. A number is written as text. The reference is blank if the file has none.
+    /// solution that does not mark its answer. A number is returned as text, and a missing number (NaN) as blank text.
     pub fn solution(&self, response: usize) -> Option<Cow<'_, str>> {
         let [solution, answer] = SOLUTIONS.map(|name| {
             let text = self.text(name).map(|texts| Cow::from(&*texts[response]));

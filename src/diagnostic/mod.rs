@@ -21,7 +21,7 @@ pub enum Severity {
     Note,
 }
 
-/// The kind of a problem, for code that must tell problems apart: messages may be reworded at any time.
+/// The kind of a problem, for code that must distinguish problems, because messages may be reworded at any time.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ProblemKind {
@@ -30,7 +30,7 @@ pub enum ProblemKind {
     Other,
     /// A result is NaN or infinite.
     NotFinite,
-    /// The values of the batch do not allow an operation, such as a k beyond the size of a group.
+    /// The values of the batch do not allow an operation, for example because k exceeds the size of a group.
     Values,
     /// The batch does not have the column of this name.
     MissingColumn(String),
@@ -65,17 +65,17 @@ pub struct FilePosition {
     pub line: Option<usize>,
     /// The column in characters, from 1.
     pub column: Option<usize>,
-    /// The field of the line, or the tensor, by its name in the file.
+    /// The name of the line's field, or of the tensor, in the file.
     pub field: Option<String>,
 }
 
 /// An edit of a script that solves a problem.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Fix {
-    /// The wrong text: the first name or string with this text from the start of the problem's span on. If it is empty,
-    /// something is missing at the start of the span.
+    /// The wrong text: the first name or string with this text from the start of the problem's span on. If it is empty, `right`
+    /// is inserted at the start of the span.
     pub wrong: String,
-    /// The text that replaces it.
+    /// The text that replaces the wrong text.
     pub right: String,
 }
 
@@ -106,7 +106,7 @@ pub struct Problem {
     pub help: Option<String>,
     /// The edits that the message or the help suggests, each of which solves the problem.
     pub fixes: Vec<Fix>,
-    /// The causes, such as the calls of a script, innermost first: ``in `advantage`, line 12``.
+    /// The causes, such as the calls in a script, innermost first: ``in `advantage`, line 12``.
     pub notes: Vec<String>,
     /// The kind of the problem.
     pub kind: ProblemKind,
@@ -196,7 +196,7 @@ impl Diagnostic {
         self.set(|own| own.fixes.push(Fix { wrong, right }))
     }
 
-    /// Adds the edit that replaces a name by the nearest candidate, if one is near, for messages with the clause of
+    /// Adds the edit that replaces a name with the nearest candidate, if a candidate is near, for messages with the clause of
     /// [`did_you_mean`](crate::suggest::did_you_mean).
     pub(crate) fn with_nearest<'a>(
         self,
@@ -209,7 +209,7 @@ impl Diagnostic {
         }
     }
 
-    /// Adds the edit that replaces a name by another one, and the help that suggests it.
+    /// Adds the edit that replaces the name `wrong` with `right`, and the help that suggests this edit.
     pub fn did_you_mean(self, wrong: &str, right: &str) -> Self {
         let help = format!("did you mean `{right}`?");
         self.with_help(help).with_fix(wrong, right)
@@ -241,7 +241,7 @@ impl Diagnostic {
         }
     }
 
-    /// `passk.rhai:12:8` in a script; ``rollouts.jsonl, line 3, column 7, `reward` `` in a file.
+    /// Returns the location: `passk.rhai:12:8` in a script; ``rollouts.jsonl, line 3, column 7, `reward` `` in a file.
     fn location(&self) -> Option<String> {
         if let Some(span) = &self.span {
             return Some(format!("{}:{}:{}", span.source, span.line, span.column));
@@ -285,7 +285,7 @@ impl std::ops::DerefMut for Diagnostic {
 }
 
 impl fmt::Display for Diagnostic {
-    /// One line: `passk.rhai:12:8: message (help)`.
+    /// Writes one line: `passk.rhai:12:8: message (help)`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if let Some(location) = self.location() {
             write!(f, "{location}: ")?;
@@ -298,17 +298,17 @@ impl fmt::Display for Diagnostic {
     }
 }
 
-/// One or more problems, in order. This is the error of all functions that read input or run a script.
+/// One or more problems, in order. This is the error type of all functions that read input or run a script.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Diagnostics(Vec<Diagnostic>);
 
 impl Diagnostics {
-    /// Several problems; `None` if there are none.
+    /// Returns problems as one error, or `None` if there are no problems.
     pub fn several(diagnostics: Vec<Diagnostic>) -> Option<Self> {
         (!diagnostics.is_empty()).then_some(Diagnostics(diagnostics))
     }
 
-    /// Returns the first problem, which may be the cause of the others.
+    /// Returns the first problem, which may be the cause of the other problems.
     pub fn first_mut(&mut self) -> &mut Diagnostic {
         &mut self.0[0]
     }
@@ -329,7 +329,7 @@ impl From<Diagnostic> for Diagnostics {
 }
 
 impl fmt::Display for Diagnostics {
-    /// One line per problem.
+    /// Writes one line per problem.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let lines: Vec<String> = self.0.iter().map(Diagnostic::to_string).collect();
         f.write_str(&lines.join("\n"))

@@ -3,9 +3,9 @@
 use super::{Diagnostic, Diagnostics, Severity, Span};
 use crate::paint::{self, Paint, cut, visible, wrapped};
 
-/// The most columns of a script's line that are quoted.
+/// The maximum number of columns that are quoted from a script's line.
 const QUOTED: usize = 120;
-/// The number of characters shown before the span if the line is cut there.
+/// The maximum number of characters that are quoted before the span if the start of the line is cut off.
 const BEFORE: usize = 40;
 
 impl Diagnostic {
@@ -48,16 +48,16 @@ impl Diagnostics {
     }
 }
 
-/// Text wrapped to lines that end before `width`, if each line follows a margin as wide as the string `margin`.
+/// Returns text wrapped to lines of at most `width` columns, including a margin as wide as the string `margin`.
 fn fitted(text: &str, width: usize, margin: &str) -> String {
     let room = width.saturating_sub(margin.len());
-    // A name may come from a file, and may contain control characters of a terminal.
+    // A name that comes from a file may contain characters that control a terminal.
     let lines = text.lines().map(|line| wrapped("", &visible(line), room));
     lines.collect::<Vec<_>>().join("\n")
 }
 
-/// Returns the span's place and its line, with carets under the span. A line that is too long ends at the width; if the span is
-/// beyond the width, the line begins shortly before the span.
+/// Returns the span's position and line, with carets under the span. A line that is too long is cut off at the width; if the span
+/// would be beyond the width, the start of the line is cut off, too.
 fn quoted(span: &Span, color: &str, paint: Paint) -> String {
     let number = span.line.to_string();
     let margin = " ".repeat(number.len());

@@ -1,5 +1,5 @@
-//! The inputs of a kernel, which are those of the script. A function returns `None` if an input is missing or has a form that no
-//! kernel supports.
+//! The inputs of a kernel, which are the inputs of the script. Functions here return `None` if an input is missing or has a form
+//! that no kernel supports.
 
 use std::sync::Mutex;
 
@@ -30,7 +30,7 @@ impl HookInputs<'_> {
         }
     }
 
-    /// Returns the policy's log-probs or, if there are none, the old log-probs, with a note about this.
+    /// Returns the policy's log-probs or, if there are none, the old log-probs, with a note that says so.
     pub(super) fn logp(&self) -> Option<(&TokenValues, Reports)> {
         let mut reports = Reports::default();
         if let Some(own) = self.batch.token_column("logp") {
@@ -40,8 +40,8 @@ impl HookInputs<'_> {
         (!self.batch.has("logp")).then_some((self.batch.token_column("old_logp")?, reports))
     }
 
-    /// Computes a gradient response by response. `compute` also returns a summary of the response; the summaries are in batch
-    /// order. Returns `None` if the gradient is not finite, if `compute` declines a response, or if the guard stops the
+    /// Computes a gradient response by response. `compute` writes a response's gradient and returns a summary; the summaries are
+    /// in batch order. Returns `None` if the gradient is not finite, if `compute` declines a response, or if the guard stops the
     /// computation.
     pub(super) fn gradient<T: Precision, S, R: Send>(
         &self,

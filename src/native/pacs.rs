@@ -1,6 +1,6 @@
 //! The loss of PACS and its gradient, for the default settings: one pass over the tokens, then computations per response.
 //!
-//! The gradient has the same bits as the gradient of the script's graph, because all sums have the same order. See the
+//! The gradient has the same bits as the gradient of the script's graph, because all sums are computed in the same order. See the
 //! derivatives in the op table.
 
 use super::inputs::row;
@@ -89,7 +89,7 @@ fn of_scores(inputs: &HookInputs<'_>, scores: &[f64]) -> Option<(f64, Vec<f64>)>
     Some((loss, by_score))
 }
 
-/// Returns a response's weighted cross entropy, and the derivative by the logit of the mean, in which a response weighs `share`.
+/// Returns a response's weighted cross-entropy, and `share` times its derivative with respect to the logit.
 fn cross_entropy(logit: f64, label: f64, weight: f64, share: f64) -> (f64, f64) {
     let log_sigmoid = |x: f64| Unary::LogSigmoid.eval(x);
     let sigmoid = |x: f64| Unary::Sigmoid.eval(x);

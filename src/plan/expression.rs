@@ -64,7 +64,7 @@ pub(super) fn level_of(result: &Arg) -> Level {
     }
 }
 
-/// Returns an argument as an expression; `texts` has the expressions of all earlier nodes.
+/// Returns an argument as an expression; `texts` contains the expressions of all earlier nodes.
 pub(super) fn term(arg: &Arg, texts: &[Text], notation: Notation) -> Text {
     let is_latex = notation == Notation::Latex;
     Text::number(match arg {
@@ -87,7 +87,7 @@ pub(super) fn term(arg: &Arg, texts: &[Text], notation: Notation) -> Text {
     })
 }
 
-/// Returns a node's operation as an expression; `texts` has the expressions of all earlier nodes.
+/// Returns a node's operation as an expression; `texts` contains the expressions of all earlier nodes.
 pub(super) fn operation(node: &Node, texts: &[Text], notation: Notation) -> Text {
     let args = node.args.iter().map(|arg| term(arg, texts, notation));
     let args: Vec<Text> = args.collect();

@@ -19,7 +19,7 @@ pub(super) struct Graph {
 /// An operation on earlier nodes, or a column.
 #[derive(Clone, Debug)]
 pub(super) struct Node {
-    /// The name of the operation's row in the op table, or one of the names below.
+    /// The name of the operation's row in the op table, or one of the constants below.
     pub(super) row: &'static str,
     pub(super) args: Vec<Arg>,
     pub(super) level: Level,
@@ -28,16 +28,16 @@ pub(super) struct Node {
     pub(super) name: Option<String>,
     /// Whether the name is the name of a function.
     pub(super) is_of_function: bool,
-    /// The tensor of the node, whose values are not computed yet.
+    /// The tensor of the node, whose values are computed on request.
     pub(super) tensor: Tensor,
 }
 
 /// The rows whose two arguments can be swapped without changing the result.
 const COMMUTATIVE: [&str; 8] = ["+", "*", "min", "max", "==", "!=", "&", "|"];
 
-/// The row of a column. This and the next names belong to nodes that have no row in the op table.
+/// The row of a column. This and the following names are used for nodes that no kernel of the op table computes.
 pub(super) const COLUMN: &str = "column";
-/// The column that has the result of the hook `reward`.
+/// The name of the column that holds the result of the hook `reward`.
 pub(super) const SHAPED_REWARD: &str = "shaped_reward";
 /// The row of values that come neither from the batch nor from an operation.
 pub(super) const VALUES: &str = "values";
@@ -45,10 +45,10 @@ pub(super) const RANDOM: &str = "random";
 /// The row of the number of values of one level in each cell of another level.
 pub(super) const SIZE: &str = "size";
 pub(super) const AT_LAST_TOKEN: &str = "at_last_token";
-/// The rows of one group's part of an argument, and of parts that are joined.
+/// The row that selects one group's part of an argument, and the row that joins the parts of groups.
 pub(super) const BY_GROUP: [&str; 2] = ["groups", "map_groups"];
 
-/// The expression of parameters that yields a number of a graph, such as `1 - {0}` with the parameter `clip_low`.
+/// The expression in parameters that yields a number of a graph, such as `1 - {0}` with the parameter `clip_low`.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Use {
     pub(super) pattern: &'static str,
@@ -70,7 +70,7 @@ impl Use {
 pub(super) enum Arg {
     /// An earlier node, whose values are repeated at the given level.
     Node(usize, Level),
-    /// A number, and the expression of parameters from which it was computed, if any.
+    /// A number, and the expression in parameters from which it was computed, if any.
     Number(f64, Option<Use>),
     Level(Level),
     /// A choice, or the name of a column or function.
@@ -155,8 +155,8 @@ impl Graph {
         })
     }
 
-    /// Returns a name for each node: the name of a column, of a hook's result, of a variable or function of the script, or else,
-    /// if `is_shown` returns true for the node, `x`, with a number if several nodes have such a name.
+    /// Returns a name for each node: the name of its column, hook's result, variable or function. A node without such a name is
+    /// called `x`, with a number if there are several, or has an empty name if `is_shown` returns false.
     pub(super) fn names(&self, is_shown: impl Fn(usize) -> bool) -> Vec<String> {
         let given: Vec<&str> = self.results.iter().map(|(hook, _)| gives(*hook)).collect();
         let result = |index| self.results.iter().find(|(_, of)| of.node() == Some(index));
@@ -189,7 +189,7 @@ impl Graph {
         names
     }
 
-    /// Returns all numbers, each with the expression of parameters that yields it, if any.
+    /// Returns all numbers, each with the expression in parameters that yields it, if any.
     pub(super) fn numbers(&mut self) -> impl Iterator<Item = (f64, &mut Option<Use>)> {
         let args = self.nodes.iter_mut().flat_map(|node| &mut node.args);
         let all = args.chain(self.results.iter_mut().map(|(_, result)| result));
@@ -254,8 +254,8 @@ impl Normal {
         Normal { shape, numbers }
     }
 
-    /// Returns whether both graphs are the same except for their numbers. Their counts of numbers may differ, because nodes can
-    /// be equal, and thus be merged, for certain numbers only.
+    /// Returns whether both graphs are the same except for their numbers. The counts of numbers are compared, too, because
+    /// certain numbers make nodes equal, which are then merged.
     pub(super) fn has_shape_of(&self, other: &Normal) -> bool {
         self.shape == other.shape && self.numbers.len() == other.numbers.len()
     }

@@ -8,7 +8,7 @@ use super::params::Role;
 use crate::number_text::in_json;
 
 impl Plan {
-    /// Returns the plan as a JSON object. An argument that is an earlier node is given by the node's index in the list.
+    /// Returns the plan as a JSON object. An argument that is a node is given by its index in the hook's nodes.
     pub fn json(&self) -> Value {
         let parameters = self.recipe.params().iter().zip(&self.roles);
         let parameters = parameters.map(|((parameter, setting), role)| {

@@ -3,7 +3,7 @@
 use super::Plan;
 use super::rows::Notation;
 
-/// Explanations of symbols that a reader may not know. Each is added if the equations contain its first text.
+/// Explanations of symbols that a reader may not know. An explanation is added if the equations contain the text before it.
 const ABOUT: [(&str, &str); 9] = [
     ("mean}", "mean: the mean over the index below it"),
     (

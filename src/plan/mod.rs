@@ -1,4 +1,4 @@
-//! A recipe's plan: the formula that its hooks compute, as a derivation to read, as equations, and as a PyTorch file.
+//! A recipe's plan: the formula that its hooks compute, as a derivation to read, as equations, as JSON, and as a PyTorch file.
 //!
 //! ```
 //! use advlab::{Host, plan::Plan};
@@ -51,7 +51,7 @@ pub struct Plan {
 
 impl Plan {
     /// Makes the plan of a recipe for the columns of a batch or, without a batch, for all columns that the recipe may read. If
-    /// `is_expanded` is set, composed operations such as `whiten` are replaced by their parts.
+    /// `is_expanded` is set, composed operations such as `whiten` are replaced by the operations in them.
     ///
     /// # Errors
     /// [`Diagnostics`] if a hook fails.
@@ -84,7 +84,7 @@ impl Plan {
         })
     }
 
-    /// Returns the parameters that have a role, with their values, such as `eps = 1e-6, gamma = 1.0`.
+    /// Returns the parameters with the role `role` and their values, such as `eps = 1e-6, gamma = 1.0`.
     fn settings(&self, role: Role) -> String {
         let all = self.recipe.params().iter().zip(&self.roles);
         let settings = all.filter(|(_, own)| **own == role);

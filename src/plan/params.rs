@@ -3,10 +3,10 @@
 use super::graph::{Graph, Normal, Use};
 use crate::script::{ParamSpec, ParamValue, Recipe};
 
-/// An expression of one or two parameters as text and as a function; for some with one parameter, also the inverse function.
+/// An expression in one or two parameters as text and as a function, and, for some expressions, the inverse function.
 type Pattern = (&'static str, fn(f64, f64) -> f64, Option<fn(f64) -> f64>);
 
-/// The expressions of parameters that occur in recipes.
+/// The expressions in parameters that occur in recipes.
 const PATTERNS: [Pattern; 13] = [
     ("{0}", |a, _| a, Some(|x| x)),
     ("-{0}", |a, _| -a, Some(|x| -x)),
@@ -40,13 +40,13 @@ impl Use {
 pub(super) enum Role {
     /// The parameter yields numbers of the formulas by simple expressions.
     Number,
-    /// The parameter changes the formula itself, or changes a number in a way that is no simple expression.
+    /// The parameter changes the formula itself, or changes a number, but not by a simple expression.
     Formula,
     /// The parameter changes nothing.
     Unused,
 }
 
-/// A parameter that is a number, another value of it, and the numbers that the formula has for that other value.
+/// A numeric parameter, its value, another value, and the numbers that the formula has for that other value.
 struct Moved {
     name: String,
     value: f64,
@@ -58,7 +58,7 @@ fn is(a: f64, b: f64) -> bool {
     a.to_bits() == b.to_bits()
 }
 
-/// Returns the expression that yields the number at an index from the parameters that change it.
+/// Returns the expression that yields the number at an index from the parameters that change this number.
 fn used(moved: &[Moved], index: usize, number: f64) -> Option<Use> {
     let by = moved.iter().filter(|of| !is(of.numbers[index], number));
     let by: Vec<&Moved> = by.collect();
@@ -81,8 +81,8 @@ fn used(moved: &[Moved], index: usize, number: f64) -> Option<Use> {
     })
 }
 
-/// Returns the roles of the parameters, and sets in the graph the expressions of parameters that yield its numbers. `trace`
-/// computes the graph for other values of each parameter.
+/// Returns the roles of the parameters, and sets the expressions in parameters that yield the graph's numbers. `trace` computes
+/// the graph for other values of the parameters.
 pub(super) fn dependence(
     recipe: &Recipe,
     graph: &mut Graph,

@@ -15,12 +15,12 @@ use crate::tensor::kernel::{Kernel, Unary};
 use crate::tensor::op::{Argument, Param, ParamKind};
 use crate::tensor::{GroupKey, Level, Prim, Tensor, Trace, Tracing};
 
-/// The purpose of a graph.
+/// The purpose for which a graph is made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Form {
-    /// A graph for a reader: a composed row is one node, and the result of the hook `reward` is a column of the other hooks.
+    /// A graph for a reader: a composed row is one node, and the result of the hook `reward` is a column for the other hooks.
     Short,
-    /// The same as `Short`, but composed rows are replaced by their parts.
+    /// The same as `Short`, but composed rows are replaced by the rows in them.
     Expanded,
     /// A graph for a file of functions: a composed row is one node if PyTorch has a form for it.
     Torch,
@@ -45,7 +45,7 @@ impl Traced {
         let host = recipe.host().clone().with_trace(&trace);
         let input = ScriptBatch::new(host.call(batch.step()), batch);
         let (hooks, state) = recipe.on(&host).traced(&input, state)?;
-        // A derived column appears in the graph as the formula from which it is derived.
+        // A derived column appears in the graph as the formula by which it is derived.
         let columns = input.known_columns().into_iter();
         let (given, derived): (Vec<_>, Vec<_>) =
             columns.partition(|(name, tensor)| tensor.inner().args.is_empty() || batch.has(name));
@@ -89,7 +89,7 @@ struct Reader<'a> {
     derived: HashMap<usize, String>,
     form: Form,
     graph: Graph,
-    /// The arguments that stand for the tensors already read, by the ids of the tensors.
+    /// The arguments that stand for the tensors already added, by the ids of the tensors.
     known: HashMap<usize, Arg>,
     /// The indices of the nodes, by the keys of the nodes.
     equal: HashMap<String, usize>,
@@ -225,7 +225,7 @@ impl Reader<'_> {
         base
     }
 
-    /// Returns the function by which a script made a tensor's groups, and the keys; `None` if no script made them.
+    /// Returns the function by which a script made a tensor's groups, and the keys; `None` if no script made the groups.
     fn made_by(&self, tensor: &Tensor) -> Option<(&'static str, Vec<Part>)> {
         let groups = self.trace.groups(tensor.frame()?)?;
         let keys = groups.keys.into_iter().map(|key| match key {
@@ -276,7 +276,7 @@ impl Reader<'_> {
             }
             Prim::Count(of) => {
                 args.extend([level(*of), level(node.level)]);
-                // The number of a response's tokens is the same in all groups.
+                // The number of a response's tokens does not depend on the groups.
                 if node.level != Level::Response
                     && let Some((name, keys)) = self.made_by(tensor)
                 {
@@ -311,7 +311,7 @@ impl Reader<'_> {
     }
 }
 
-/// Returns the groups in which a tensor has its values, as the address of their layout.
+/// Returns the address of a tensor's layout, which identifies the tensor's groups; `None` for a batch tensor.
 fn groups(tensor: &Tensor) -> Option<*const Layout> {
     let frame = tensor.frame().filter(|_| tensor.level() != Level::Batch);
     frame.map(|frame| Arc::as_ptr(&frame.layout))

@@ -19,7 +19,7 @@ pub(super) enum Notation {
 #[derive(Clone, Debug)]
 pub(super) struct Text {
     pub(super) text: String,
-    /// Whether the values of the expression are true and false.
+    /// Whether the values of the expression are truth values.
     pub(super) is_truth: bool,
 }
 
@@ -47,8 +47,7 @@ static ROWS: LazyLock<Vec<Row>> = LazyLock::new(|| {
     rows.collect()
 });
 
-/// Returns the form of a node in a notation, from the first line that fits. If the operation leads from one level to another,
-/// `way` has the two levels.
+/// Returns the form of a node in a notation, from the first line of `rows.txt` that fits. `way` comes from [`Node::way`].
 pub(super) fn form(
     node: &Node,
     way: Option<(Level, Level)>,
@@ -71,7 +70,7 @@ pub(super) fn form(
             kinds.len() == node.args.len() && kinds.into_iter().zip(&node.args).all(is_arg)
         }
     };
-    // A size in groups that a script made has their keys as arguments, which no form shows.
+    // If a script made the groups, a size has the groups' keys as further arguments, for which no line has a form.
     let has_form = node.row != SIZE || node.args.len() == 2;
     let own = ROWS
         .iter()
@@ -92,7 +91,7 @@ pub(super) fn is_by_value(row: &str) -> bool {
     is_of_class(row, Class::Elementwise) || is_logic(row)
 }
 
-/// Returns whether the values of an operation are true and false.
+/// Returns whether the results of an operation are truth values.
 pub(super) fn is_logic(row: &str) -> bool {
     row == "is_finite" || is_of_class(row, Class::Logic)
 }
@@ -101,7 +100,7 @@ fn is_of_class(row: &str, class: Class) -> bool {
     op::table().any(|op| op.name == row && op.class == class)
 }
 
-/// Returns whether a composed row has a form of its own in PyTorch. Other composed rows are replaced by their parts.
+/// Returns whether a composed row has its own form in PyTorch. Other composed rows are replaced by the rows in them.
 pub(super) fn has_composed(name: &str, args: &[Argument]) -> bool {
     let levels = match (args.first(), args.get(1)) {
         (Some(Argument::Tensor(x)), Some(Argument::Level(to))) => Some((x.level(), *to)),
@@ -117,13 +116,14 @@ pub(super) fn has_composed(name: &str, args: &[Argument]) -> bool {
     }
 }
 
-/// The precedence of comparisons and logic. `CALL`, for calls and names, is the highest precedence.
+/// The lowest precedence above comparisons, which is that of `|`. `CALL`, for calls and names, is the highest precedence.
 pub(super) const LOGIC: u8 = 2;
 pub(super) const CALL: u8 = 9;
 const SUM: u8 = 5;
 const PREFIX: u8 = 7;
 
-/// The operators with two arguments, in ascending order of precedence. The empty class stands for shifts, which no row has.
+/// The operators with two arguments, in ascending order of precedence. The empty class stands for shifts, for which there is no
+/// row.
 const OPERATORS: [&str; 6] = [
     "< <= > >= == != = \\le \\ge \\ne",
     "| \\lor",
@@ -232,7 +232,7 @@ pub(super) fn filled(form: &str, notation: Notation, places: &[(String, String)]
     text + rest
 }
 
-/// Writes a number with all digits that are needed to read it back exactly; a whole number has no decimal point.
+/// Returns the shortest text that is parsed as exactly this number; a whole number has no decimal point.
 pub(super) fn literal(number: f64) -> String {
     let text = format!("{number:?}");
     text.strip_suffix(".0").map_or(text.clone(), str::to_string)

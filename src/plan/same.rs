@@ -18,13 +18,14 @@ impl Plan {
         self.is_of_every_batch() && other.is_of_every_batch() && is_same()
     }
 
-    /// Returns whether every batch, step and state has this formula, without values that the script computed itself.
+    /// Returns whether the formula holds for every batch, step and state, and has no values that the script itself computed.
     fn is_of_every_batch(&self) -> bool {
         let mut nodes = self.graph.nodes.iter();
         !nodes.any(|node| node.row == VALUES) && self.of_every_batch().is_ok()
     }
 
-    /// Returns another built-in that computes the same, if there is one, and its parameters that differ from their defaults.
+    /// Returns another built-in that computes the same numbers, if there is one, and its parameters that differ from the
+    /// defaults.
     pub fn kin(&self) -> Option<(&'static str, Vec<(String, ParamValue)>)> {
         if !self.is_of_every_batch() {
             return None;
@@ -50,7 +51,7 @@ impl Plan {
         })
     }
 
-    /// Returns a recipe with parameters for which it has the normal form `wanted`, if there are such parameters.
+    /// Returns the recipe with parameters for which its normal form is `wanted`, if there are such parameters.
     fn at_parameters(&self, recipe: &Recipe, wanted: &Normal) -> Option<Recipe> {
         let trace = |recipe: &Recipe| graph_of(recipe, &self.batch, Form::Short);
         let mut graph = trace(recipe)?;
@@ -73,8 +74,8 @@ impl Plan {
         Normal::of(&trace(&found)?).is_same(wanted).then_some(found)
     }
 
-    /// Compares the statements of two plans line by line: a line that only this plan has begins with `-`, a line that only the
-    /// other plan has with `+`.
+    /// Compares the statements of two plans line by line: a line that only this plan has begins with `-`, and a line that only
+    /// the other plan has begins with `+`.
     pub fn difference(&self, other: &Plan) -> String {
         let (a, b) = (self.statements(), other.statements());
         let changes = capture_diff_slices(Algorithm::Lcs, &a, &b);
@@ -93,8 +94,8 @@ impl Plan {
     }
 }
 
-/// Returns a recipe with each combination of its choices, the given settings first. If there are too many combinations, some
-/// parameters keep their setting.
+/// Returns copies of a recipe with all combinations of its choices, beginning with the given settings. If there are too many
+/// combinations, some parameters keep their settings.
 fn combinations(recipe: &Recipe) -> Vec<Recipe> {
     let mut all = vec![recipe.clone()];
     for (parameter, setting) in recipe.params().iter() {

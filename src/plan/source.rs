@@ -1,4 +1,4 @@
-//! The positions and names in a script: the statement of a node, and the variable or function whose value the node is.
+//! Finds in a script the statement that made a node, and the variable or function whose value the node is.
 
 use std::ops::Range;
 
@@ -20,7 +20,7 @@ pub(super) fn source_of<'a>(recipe: &'a Recipe, origin: &'a Origin) -> &'a str {
     origin.source.as_deref().unwrap_or(recipe.name())
 }
 
-/// Describes a line of a source by its number, after the source's name if the source is not the recipe itself.
+/// Returns the position of a line as `line 12` or, if the source is not the recipe itself, as `source:12`.
 pub(super) fn place(recipe: &Recipe, source: &str, line: usize) -> String {
     if source == recipe.name() {
         return format!("line {line}");
@@ -28,7 +28,7 @@ pub(super) fn place(recipe: &Recipe, source: &str, line: usize) -> String {
     format!("{source}:{line}")
 }
 
-/// Returns a line of a source as its description and its code.
+/// Returns the position and the code of a line of a source.
 pub(super) fn line_of(recipe: &Recipe, source: &str, line: usize) -> Option<String> {
     let (_, text) = recipe.sources().find(|(name, _)| *name == source)?;
     let code = uncommented(text.lines().nth(line.checked_sub(1)?)?);
@@ -70,7 +70,8 @@ pub(super) fn renamed(recipe: &Recipe) -> Vec<(&str, usize, &str, &str)> {
     all.collect()
 }
 
-/// Names nodes. If a statement made several nodes, the node that no other node of the statement uses gets the name.
+/// Names nodes after the script's variables and functions. If a statement made several nodes, the node that no other node of the
+/// statement uses gets the name.
 pub(super) fn name(recipe: &Recipe, nodes: &mut [Node]) {
     let sources: Vec<Source<'_>> = recipe.sources().map(Source::of).collect();
     let made_by = nodes.iter().map(|node| {
@@ -100,7 +101,7 @@ pub(super) fn name(recipe: &Recipe, nodes: &mut [Node]) {
 struct Value<'a> {
     name: &'a str,
     is_of_function: bool,
-    /// The first token of the statement.
+    /// The source, and the index of the statement's first token.
     statement: (&'a str, usize),
     /// Whether the operation is not within brackets, so that its result may be the value of the statement.
     is_outer: bool,
@@ -110,7 +111,7 @@ impl<'a> Source<'a> {
     fn of((name, text): (&'a str, &'a str)) -> Source<'a> {
         let code = code(text);
         let (mut statements, mut start) = (Vec::new(), 0);
-        // For each open bracket, the start of the statement around it if the bracket is a block, else `None`.
+        // For each open bracket, the start of the statement around it if it opens a block, else `None`.
         let mut open: Vec<Option<usize>> = Vec::new();
         for (index, token) in code.iter().enumerate() {
             let end = match token.text {

@@ -53,7 +53,7 @@ pub fn steps(recipe: &Recipe, batch: &Batch) -> Result<Vec<Step>, Diagnostics> {
                 .find(|node| node.name.as_deref() == Some(column));
             shown.extend(node.map(|node| ((source.to_string(), line), name, *node)));
         }
-        // The lines of a source stay together, and the sources are in the order of their first computation.
+        // The lines of a source stay together, and the sources are ordered by their first computation.
         shown.sort_by_key(|((source, line), ..)| {
             (sources.iter().position(|first| first == source), *line)
         });

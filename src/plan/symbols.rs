@@ -1,8 +1,8 @@
-//! Symbols for names and levels, as they are usual in papers.
+//! Symbols for names and levels, as is usual in papers.
 
 use crate::tensor::Level;
 
-/// Returns the index over which a reduction runs, such as the responses of a group or the tokens of a response.
+/// Returns the symbol of the index over which a reduction runs, such as `s` for the tokens of a response.
 pub(super) fn over(from: Level, to: Level) -> &'static str {
     match (from, to) {
         (Level::Token, Level::Response) => "s",

@@ -32,7 +32,7 @@ impl Summand {
     }
 }
 
-/// Returns the summands of the advantage, and of the reward that the recipe returns, for a state. A result that is not a sum has
+/// Returns the summands of the advantage, and of the reward that the recipe returns, in a state. A result that is not a sum has
 /// no summands.
 ///
 /// # Errors

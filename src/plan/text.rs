@@ -1,4 +1,4 @@
-//! A plan as a derivation to read, which has a line for each node, with the script's statement beside it.
+//! A plan as a derivation to read, which has a line for each node, with the script's statement at the end of the line.
 
 use super::Plan;
 use super::expression::{level_of, operation, term};
@@ -67,7 +67,7 @@ impl Plan {
                 let source = |of| place(&self.recipe, source_of(&self.recipe, of), of.line);
                 let place = origin.map(source).unwrap_or_default();
                 let statement = statement_of(&self.recipe, node);
-                // A statement is written out beside its first operation only.
+                // A statement is quoted only beside its first operation.
                 let beside = match &statement {
                     Some(statement) if last.as_ref() != Some(statement) => {
                         format!("{place}: {statement}")

@@ -181,7 +181,7 @@ impl<'a> Body<'a> {
     }
 
     /// Returns the condition for the values that a reduction includes: a value must count and be selected, and each cell of
-    /// `from` counts once. Returns `None` if all values are included.
+    /// `from` is included once. Returns `None` if all values are included.
     fn counted(&mut self, node: &Node, from: Level) -> Written<Option<Text>> {
         let own = match from {
             Level::Token | Level::Position => Some("mask"),
@@ -258,7 +258,7 @@ impl<'a> Body<'a> {
             return refuse(&format!("`{}` {levels}", node.row), OTHERWISE);
         };
         let mut text = self.written(node, form, way)?;
-        // One argument after the other, longest first, becomes a statement of its own until the operation fits.
+        // One argument after the other, longest first, becomes a statement of its own, until the operation fits in a line.
         let is_call = binds(&text.text) == CALL;
         let most = if is_call { WIDTH - 12 } else { LONG + 8 };
         while text.text.len() > most {

@@ -1,4 +1,4 @@
-//! A Python function: the head, the docstring, the statements that prepare the arguments, and the body.
+//! A Python function: the signature, the docstring, the statements that prepare the arguments, and the body.
 
 use super::body::{Body, Function, Written};
 use super::python::{head, number, parameter, wrapped};

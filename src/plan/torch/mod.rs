@@ -21,8 +21,8 @@ impl Plan {
     /// Returns a Python file with a function for each hook. The file depends only on torch, its functions work on padded tensors
     /// on any device, and a loss is differentiable. Script functions that several hooks call are functions of the file, too.
     ///
-    /// # Errors [`Diagnostics`] with the script's line if the formula depends on the values of the batch, or an operation has no
-    /// form in PyTorch.
+    /// # Errors
+    /// [`Diagnostics`] with the script's line if the formula depends on the batch's values, or an operation has no form in PyTorch.
     pub fn torch(&self) -> Result<String, Diagnostics> {
         let plan = self.of_every_batch()?;
         let mut functions: Vec<Function> = Vec::new();

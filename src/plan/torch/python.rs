@@ -63,7 +63,8 @@ pub(super) fn helpers(text: &str) -> Vec<&'static str> {
     all.map(str::trim_end).collect()
 }
 
-/// Returns a statement of a function's body. If it is too long, the arguments of its last call get their own lines, as in black.
+/// Returns a statement of a function's body. If the statement is too long, the arguments of its last call get their own lines, as
+/// in black.
 pub(super) fn wrapped(statement: &str) -> String {
     let fits = |text: &str, indent: usize| indent + text.len() <= WIDTH;
     let is_call = !statement.starts_with('#') && statement.ends_with(')');
@@ -95,7 +96,7 @@ pub(super) fn wrapped(statement: &str) -> String {
     format!("    {head}\n        {parts},\n    )\n")
 }
 
-/// Returns the head of a function.
+/// Returns the signature of a function, in several lines if it is too long.
 pub(super) fn head(name: &str, arguments: &str, gives: &str) -> String {
     let head = format!("def {name}({arguments}) -> {gives}:");
     let inner = match (head.len() <= WIDTH, arguments.len() + 4 <= WIDTH) {

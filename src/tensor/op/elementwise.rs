@@ -233,18 +233,15 @@ functions! {
     narrow(x) = NARROW;
 }
 
-/// Returns the sum of two tensors.
 pub(crate) fn add(a: &Tensor, b: &Tensor) -> Built {
     (Term::from(a) + b).built()
 }
 
-/// Returns the difference of two tensors.
 #[cfg(test)]
 pub(crate) fn sub(a: &Tensor, b: &Tensor) -> Built {
     (Term::from(a) - b).built()
 }
 
-/// Returns the product of two tensors.
 pub(crate) fn mul(a: &Tensor, b: &Tensor) -> Built {
     (Term::from(a) * b).built()
 }

@@ -44,7 +44,6 @@ rows! {
         "batch.reward.count(\"group\")" => [3.0, 2.0]; Reduce(Reduction::Count);
 }
 
-/// Rows that are composed of other rows.
 pub(super) const COMPOSED: &[&Op] = &[&ANY, &ALL, &EXPAND];
 
 pub(super) static ANY: Op = Op {

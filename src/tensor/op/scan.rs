@@ -136,7 +136,6 @@ fn along(op: &'static Op, x: &Tensor, by: &Tensor) -> Result<Tensor, TensorError
     Tensor::node(Prim::Scan(op, 1.0), args, Level::Token, Some(frame))
 }
 
-/// Returns the discount of a scan's node.
 fn discount(vjp: &Vjp<'_>) -> Tensor {
     match (vjp.args.get(1), &vjp.result.inner().prim) {
         (Some(by), _) => by.clone(),
