@@ -10,8 +10,8 @@ use crate::allocation::{held, moved};
 
 /// The size of a deep stack, in bytes.
 ///
-/// The script engine drops, clones and compares values by recursion, and a value can have a level per element: up to 2^15 nested
-/// arrays or 2^14 nested maps. A debug build needs less than 1 KiB per level. Only touched pages of a stack take memory.
+/// The script engine drops, clones and compares values by recursion, with less than 1 KiB per level in a debug build. A value can
+/// have as many levels as elements: up to 2^15 nested arrays or 2^14 nested maps. Only touched pages of a stack take memory.
 pub(crate) const STACK: usize = 256 << 20;
 
 thread_local! {
@@ -22,9 +22,9 @@ thread_local! {
 /// calls scripts uses this function. A program that calls many scripts should run entirely within one such call, so that no
 /// script needs a new thread.
 ///
-/// The function's parallel loops use rayon's global pool. If this thread belongs to a rayon pool without deep stacks, the loops
-/// run in sequence, because a thread of a pool must not wait for work that the same pool has to do. On the threads of a [`pool`],
-/// the loops run in parallel.
+/// The parallel loops of `function` use rayon's global pool. If this thread belongs to a rayon pool without deep stacks, the
+/// loops run in sequence, because a thread of a pool must not wait for work that the same pool has to do. On the threads of a
+/// [`pool`], they run in parallel in that pool.
 ///
 /// # Panics
 /// `function` panics, or no thread can be started.

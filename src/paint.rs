@@ -54,8 +54,8 @@ pub fn width(text: &str) -> usize {
     first + parts.map(after_code).sum::<usize>()
 }
 
-/// Escapes those characters of a string from a file or a script that control a terminal (such as ESC, or a change of writing
-/// direction), as in `\u{1b}`.
+/// Escapes the characters that control a terminal (such as ESC, or a change of writing direction) in a string from a file or a
+/// script, as in `\u{1b}`.
 pub fn visible(text: &str) -> String {
     escaped(text, &[])
 }

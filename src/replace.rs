@@ -1,4 +1,4 @@
-//! Replaces a file by a new file, which is written in the same folder and then renamed to the old file's name.
+//! Replaces a file with a new file, which is written in the same folder and then renamed to the old file's name.
 
 use std::ffi::OsStr;
 use std::fs::{self, File};

@@ -4,8 +4,8 @@
 ///
 /// Nearness is the Damerau-Levenshtein distance without regard to case. The largest accepted distance is a third of the name's
 /// length, but at least one and at most three letters. A candidate that begins with a name of at least three letters, or that
-/// equals the initials of the name's words, has distance 0. Of equally near candidates, a candidate with the same letters is
-/// preferred (`std` for `sdt`), then the first candidate.
+/// equals the initials of the name's words, has distance 0. Among equally near candidates, one with the same letters is preferred
+/// (`std` for `sdt`), then the first.
 pub fn nearest<'a>(name: &str, candidates: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     let wanted = name.to_lowercase();
     let allowed = (wanted.chars().count() / 3).clamp(1, 3);

@@ -23,7 +23,7 @@ use crate::tensor::Precision;
 
 type Result<T> = std::result::Result<T, Diagnostic>;
 
-// Numbers are copied between files and memory without changing their bytes, and the format is little-endian.
+// Numbers are read and written byte for byte, and the format is little-endian, so the machine has to be little-endian, too.
 const _: () = assert!(cfg!(target_endian = "little"));
 
 /// The maximum number of bytes that the format allows for the header.
@@ -62,7 +62,7 @@ pub struct FileTensor {
     file: Arc<(PathBuf, File)>,
 }
 
-/// Runs `$body` with `$T` as the type of a tensor's numbers, or `$other` if the elements have no such type.
+/// Runs `$body` with `$T` as the type of a tensor's numbers, or `$other` if the elements are not such numbers.
 macro_rules! each_number {
     ($dtype:expr, $T:ident => $body:expr, else $other:expr) => {
         $crate::tensor_file::each_number!(@ $dtype, $T, $body, $other, BOOL u8, U8 u8, I8 i8, U16 u16, I16 i16, U32 u32,
@@ -85,7 +85,7 @@ fn fill(file: &File, start: u64, bytes: &mut [u8]) -> io::Result<()> {
     #[cfg(unix)]
     {
         use std::os::unix::fs::FileExt;
-        // The size of a huge page, so that no two threads touch the same page first.
+        // The size of a huge page, so that the threads write to different pages.
         const PART: usize = 2 << 20;
         let read = |at: usize, bytes: &mut [u8]| file.read_exact_at(bytes, start + at as u64);
         by_parts(bytes, PART, &read).into_iter().collect()

@@ -74,7 +74,7 @@ impl BatchBuilder {
         self.tokens(Tokens::full(lengths))
     }
 
-    /// Sets the tokens that count.
+    /// Sets the mask, as the runs of the tokens that count.
     pub(crate) fn tokens(mut self, tokens: Tokens) -> Self {
         self.tokens = Some(Ok(tokens));
         self

@@ -12,7 +12,7 @@ pub struct KnownColumn {
     pub(crate) level: Level,
     /// Help for a user who gave the column at another level, or did not give it.
     pub(crate) hint: &'static str,
-    /// A test of the column's values, and the allowed values in words.
+    /// A test of the column's values, and a description of the allowed values.
     allowed: Allowed,
 }
 
@@ -113,7 +113,7 @@ pub(crate) fn ours(theirs: &str) -> Option<&'static str> {
 #[cfg(feature = "files")]
 pub(crate) const ADVANTAGES: &str = "advantages";
 
-/// The prefix that a column's name gets in a saved file if it has another meaning there, or already begins with this prefix.
+/// The prefix of a column's name in a saved file if the name has another meaning there, or already begins with this prefix.
 #[cfg(feature = "files")]
 const OWN: char = '=';
 

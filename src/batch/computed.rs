@@ -121,7 +121,7 @@ impl Computed {
         &self.layout
     }
 
-    /// Returns the value at a token of a response, converted to f64. At a coarser level, it is the value of the token's cell.
+    /// Returns the value at a token of a response, converted to f64. At a coarser level, returns the value of the token's cell.
     ///
     /// `token` is an index among the response's tokens that count, from 0. Panics if there is no such response or token.
     pub fn at(&self, response: usize, token: usize) -> f64 {
@@ -246,7 +246,7 @@ impl Computed {
         let value = self.lookup();
         for (tokens, columns) in self.layout.token_runs(response) {
             let out = &mut row[columns];
-            // The values are rounded to f32, because trainers have advantages in f32.
+            // The values are rounded to f32, because most trainers have advantages in f32.
             match (self.level, cells) {
                 (Level::Token, FloatBuffer::F32(values)) => out.copy_from_slice(&values[tokens]),
                 (Level::Token | Level::Position, _) => (out.iter_mut().zip(tokens))
@@ -257,7 +257,7 @@ impl Computed {
     }
 }
 
-/// Returns a value for each token that counts. `write` writes the values of a run of tokens, given the response and columns.
+/// Returns a value for each token that counts. `write` writes the values of a run of tokens, given its response and columns.
 fn by_token<T: Plain>(layout: &Layout, write: impl Fn(&mut [T], usize, Range<usize>)) -> FloatBuffer
 where
     Buffer<T>: Into<FloatBuffer>,

@@ -113,7 +113,7 @@ impl Partition {
     }
 }
 
-/// For each response, the number of its trajectory, and the turn that determines its position in the trajectory.
+/// For each response, the number of its trajectory's key, and the turn that determines its position in the trajectory.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct TurnOrder(Arc<[(u32, f64)]>);
 
@@ -378,7 +378,7 @@ impl Layout {
         Layout::new(keys, name, self.rows.clone(), self.turns.clone())
     }
 
-    /// Returns the approximate size of the layout in bytes. It counts the groups with their names, and the data of each response.
+    /// Returns the approximate size of the layout in bytes, including the groups' names and the data of each response.
     pub(crate) fn bytes(&self) -> usize {
         let group = |id: &GroupId| match id {
             GroupId::Number(_) => 64,

@@ -72,8 +72,8 @@ pub struct FilePosition {
 /// An edit of a script that solves a problem.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Fix {
-    /// The wrong text: the first name or string with this text from the start of the problem's span on. If it is empty, `right`
-    /// is inserted at the start of the span.
+    /// The text to replace, at its first occurrence as a name or string from the start of the problem's span on. If it is empty,
+    /// `right` is inserted at the start of the span.
     pub wrong: String,
     /// The text that replaces the wrong text.
     pub right: String,

@@ -115,7 +115,7 @@ fn ratios<T: Precision>(logp: &[T], old: &[T], out: &mut [T]) {
     }
 }
 
-/// Computes the losses of tokens and their gradient from the ratios. Returns the number of clipped tokens.
+/// Computes the tokens' losses and the gradient from the ratios. Returns the number of clipped tokens.
 #[multiversion(targets("x86_64+avx512f", "x86_64+avx2"))]
 fn surrogate<T: Precision>(
     ratio: &[T],

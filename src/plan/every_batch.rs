@@ -20,7 +20,7 @@ pub(super) const GROUPS_HELP: &str = "a function that reads no value is called o
 const NUMBER_HELP: &str = "replace the number that depends on it by a parameter";
 const COUNT_HELP: &str = "`x.count(level)` counts as a tensor";
 
-/// The functions that read values, each with the reason why a function of tensors cannot do this, and an alternative.
+/// The functions that read values, each with the reason why a function of tensors cannot do so, and an alternative.
 const LOOKS: [(&str, &str, &str); 9] = [
     ("running", REMEMBERS, REMEMBERED),
     ("recall", REMEMBERS, REMEMBERED),
@@ -49,7 +49,7 @@ impl Plan {
             let own = Normal::of(&plan.graph);
             !later.is_ok_and(|later| Normal::of(&later.graph).is_same(&own))
         };
-        // The step, the number of groups and the state are no tensors, so a trace does not show how the formula depends on them.
+        // The step, the number of groups and the state are not tensors, so a trace does not show how the formula depends on them.
         let (what, name, help) = if about.use_of("step").is_some() {
             ("`batch.step`", "step", NUMBER_HELP)
         } else if about.use_of("groups").is_some() {
@@ -65,7 +65,7 @@ impl Plan {
         Err(Diagnostic::error(message).with_help(help).at(span).into())
     }
 
-    /// Makes an error at the operation of the script that made a node.
+    /// Makes an error that is located at the operation of the script that made a node.
     pub(super) fn refused(&self, node: Option<&Node>, message: &str, help: &str) -> Diagnostic {
         let about = self.recipe.about();
         let origin = node.and_then(|node| node.origin.as_ref());

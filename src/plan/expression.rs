@@ -10,7 +10,7 @@ use crate::tensor::Level;
 pub(super) type Statement = (String, String);
 
 impl Graph {
-    /// Returns the statements of each hook, which define the named nodes and the hook's result, and each node as an expression of
+    /// Returns the statements of each hook, which define the named nodes and the hook's result, and each node as an expression in
     /// these names. In equations, a node that is used several times has a name.
     pub(super) fn statements(
         &self,
@@ -122,7 +122,7 @@ pub(super) fn operation(node: &Node, texts: &[Text], notation: Notation) -> Text
     }
 }
 
-/// Returns the form of a row for which `rows.txt` has no form: the form in scripts or, in LaTeX, a named function.
+/// Returns the default form of a row that has no form in `rows.txt`: the form in scripts or, in LaTeX, a named function.
 fn by_name(node: &Node, notation: Notation) -> String {
     let args: Vec<String> = (0..node.args.len()).map(|at| format!("{{{at}}}")).collect();
     let is_sign = !node.row.starts_with(char::is_alphabetic);

@@ -60,7 +60,7 @@ impl Plan {
 }
 
 /// Returns an argument as JSON: a node, as its index in `list` with the level at which its values are repeated; a number, with
-/// the expression of parameters that yields it; or a word.
+/// the expression in parameters that yields it; or a word.
 fn of_arg(arg: &Arg, list: &[usize]) -> Value {
     match arg {
         Arg::Node(node, level) => {

@@ -3,7 +3,7 @@
 use super::Plan;
 use super::rows::Notation;
 
-/// Explanations of symbols that a reader may not know. An explanation is added if the equations contain the text before it.
+/// Explanations of symbols that a reader may not know. An explanation is added if the equations contain the text paired with it.
 const ABOUT: [(&str, &str); 9] = [
     ("mean}", "mean: the mean over the index below it"),
     (

@@ -38,9 +38,9 @@ impl Use {
 /// The way in which the formulas depend on a parameter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Role {
-    /// The parameter yields numbers of the formulas by simple expressions.
+    /// Numbers in the formulas are simple expressions in the parameter.
     Number,
-    /// The parameter changes the formula itself, or changes a number, but not by a simple expression.
+    /// The parameter changes the formula itself, or a number that is no simple expression in the parameter.
     Formula,
     /// The parameter changes nothing.
     Unused,
@@ -62,7 +62,7 @@ fn is(a: f64, b: f64) -> bool {
 fn used(moved: &[Moved], index: usize, number: f64) -> Option<Use> {
     let by = moved.iter().filter(|of| !is(of.numbers[index], number));
     let by: Vec<&Moved> = by.collect();
-    // Returns the value of the parameter `at`, which is its other value if `at` is `place`.
+    // Returns the value of the parameter at the index `at`; this is its other value if `at` is `place`.
     let value = |at: usize, place: usize| {
         let of = by.get(at);
         of.map_or(0.0, |of| if at == place { of.other } else { of.value })

@@ -18,7 +18,7 @@ use crate::tensor::{GroupKey, Level, Prim, Tensor, Trace, Tracing};
 /// The purpose for which a graph is made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Form {
-    /// A graph for a reader: a composed row is one node, and the result of the hook `reward` is a column for the other hooks.
+    /// A graph for people: a composed row is one node, and the result of the hook `reward` is a column for the other hooks.
     Short,
     /// The same as `Short`, but composed rows are replaced by the rows in them.
     Expanded,

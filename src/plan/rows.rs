@@ -100,7 +100,7 @@ fn is_of_class(row: &str, class: Class) -> bool {
     op::table().any(|op| op.name == row && op.class == class)
 }
 
-/// Returns whether a composed row has its own form in PyTorch. Other composed rows are replaced by the rows in them.
+/// Returns whether a composed row has its own form in PyTorch. Others are replaced by the rows of which they are composed.
 pub(super) fn has_composed(name: &str, args: &[Argument]) -> bool {
     let levels = match (args.first(), args.get(1)) {
         (Some(Argument::Tensor(x)), Some(Argument::Level(to))) => Some((x.level(), *to)),
@@ -122,8 +122,7 @@ pub(super) const CALL: u8 = 9;
 const SUM: u8 = 5;
 const PREFIX: u8 = 7;
 
-/// The operators with two arguments, in ascending order of precedence. The empty class stands for shifts, for which there is no
-/// row.
+/// The operators with two arguments, in ascending order of precedence. The empty entry is for shifts, for which there is no row.
 const OPERATORS: [&str; 6] = [
     "< <= > >= == != = \\le \\ge \\ne",
     "| \\lor",

@@ -18,7 +18,7 @@ impl Plan {
         self.is_of_every_batch() && other.is_of_every_batch() && is_same()
     }
 
-    /// Returns whether the formula holds for every batch, step and state, and has no values that the script itself computed.
+    /// Returns whether the formula holds for every batch, step and state, and has no values computed outside of tensors.
     fn is_of_every_batch(&self) -> bool {
         let mut nodes = self.graph.nodes.iter();
         !nodes.any(|node| node.row == VALUES) && self.of_every_batch().is_ok()

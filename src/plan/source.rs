@@ -53,7 +53,7 @@ pub(super) fn statement_of(recipe: &Recipe, node: &Node) -> Option<String> {
     Some(lines.collect::<Vec<&str>>().join(" "))
 }
 
-/// Returns the statements that give a column another name, each as the source, the line, the name and the column.
+/// Returns the statements that give a column another name, each as the source, the line, the new name and the column.
 pub(super) fn renamed(recipe: &Recipe) -> Vec<(&str, usize, &str, &str)> {
     let all = recipe.sources().map(Source::of).flat_map(|of| {
         let renamed = of

@@ -2,8 +2,8 @@
 //! machine and at every vector width, because no step is a fused multiply-add and no step depends on a maths library.
 //!
 //! exp(x) = 2^k exp(r), where x = k ln 2 + r and |r| <= ln 2 / 2. exp(r) is computed by its series: up to the 13th power for f64,
-//! with an error of 4e-18; up to the 7th power for f32 tokens, with an error of 5e-9. f32 tokens are computed in f32, so that a
-//! vector holds twice as many tokens and a token takes half as many steps.
+//! which omits at most 4e-18; up to the 7th power for f32 tokens, which omits at most 5e-9. f32 tokens are computed in f32, so
+//! that a vector holds twice as many tokens and a token takes half as many steps.
 
 const LN_2_HIGH: f64 = 6.931_471_803_691_238e-1;
 const LN_2_LOW: f64 = 1.908_214_929_270_587_7e-10;
@@ -21,7 +21,7 @@ struct Parts {
     inverse: f64,
 }
 
-/// Returns 2^k for an integer k within the range of normal numbers.
+/// Returns 2^k for an integer k for which 2^k is a normal number.
 #[inline(always)]
 fn power_of_two(k: f64) -> f64 {
     f64::from_bits((k + TO_INTEGER).to_bits().wrapping_add(1023) << 52)

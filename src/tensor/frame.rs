@@ -138,7 +138,7 @@ impl Frame {
         }
     }
 
-    /// Closes the view: from now on, its tensors belong to the batch. Returns whether the one call was enough.
+    /// Closes the view: from now on, its tensors belong to the batch. Returns whether the one call applies to all groups.
     pub(crate) fn close_view(&self) -> bool {
         let Some(view) = &self.view else { return false };
         view.is_open.store(false, Ordering::Relaxed);

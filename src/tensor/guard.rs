@@ -32,7 +32,7 @@ pub struct Guard {
 }
 
 impl Guard {
-    /// Makes a guard whose clock starts now. There is no deadline if `time` is `None`; `memory` is in bytes.
+    /// Makes a guard whose clock starts now. There is no deadline if `time` is `None`; the limit `memory` is in bytes.
     pub fn new(time: Option<Duration>, memory: usize) -> Arc<Self> {
         Guard::sharing(&SpareMemory::default(), time, memory)
     }
@@ -126,13 +126,13 @@ impl Guard {
         self.peak.load(Ordering::Relaxed)
     }
 
-    /// Returns the bytes that a script's thread may allocate: the bytes that tensors hold, plus an eighth of the limit for
+    /// Returns how many bytes a script's thread may allocate: the bytes that tensors hold, plus an eighth of the limit for
     /// tensors, or plus [`LEAST_BYTES`] if that is more.
     pub(crate) fn allowance(&self) -> usize {
         self.used() + (self.memory / 8).max(LEAST_BYTES)
     }
 
-    /// Returns the bytes that tensors hold now.
+    /// Returns the number of bytes that tensors hold now.
     pub(crate) fn used(&self) -> usize {
         self.used.load(Ordering::Relaxed)
     }

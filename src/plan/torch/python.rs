@@ -63,8 +63,7 @@ pub(super) fn helpers(text: &str) -> Vec<&'static str> {
     all.map(str::trim_end).collect()
 }
 
-/// Returns a statement of a function's body. If the statement is too long, the arguments of its last call get their own lines, as
-/// in black.
+/// Returns a statement of a body. If the statement is too long, the arguments of its last call get their own lines, as in black.
 pub(super) fn wrapped(statement: &str) -> String {
     let fits = |text: &str, indent: usize| indent + text.len() <= WIDTH;
     let is_call = !statement.starts_with('#') && statement.ends_with(')');

@@ -5,7 +5,7 @@ use std::ops::Range;
 use crate::batch::{Layout, TokenValues};
 use crate::tensor::precision::Precision;
 
-/// The tokens of some consecutive responses: their indices in a token tensor, and the layout, which has their columns in [B, T].
+/// The tokens of some consecutive responses: their indices in a token tensor, and the layout, which gives their columns.
 pub(super) struct Location<'a> {
     pub(super) layout: &'a Layout,
     pub(super) responses: Range<usize>,

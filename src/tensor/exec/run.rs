@@ -18,7 +18,7 @@ use crate::tensor::graph::{Prim, Tensor};
 use crate::tensor::plan::Plan;
 use crate::tensor::value::Value;
 
-/// The maximum number of token steps that one pass stores for steps that are computed in full. It limits the memory in use.
+/// The maximum number of token steps that one pass stores for steps that are computed in full. This limits the memory in use.
 const STORED_FOR_FULL: usize = 2;
 
 /// The steps that one pass computes.
@@ -50,7 +50,7 @@ pub(crate) fn run_step_by_step(plan: &Plan, context: &Context) -> Result<Values,
     run_fused(plan, context, None)
 }
 
-/// Computes a plan. The token steps of `frame` are computed in passes, as many as possible in each pass; others one by one.
+/// Computes a plan, with as many token steps of `frame` as possible in each pass, and other token steps one at a time.
 fn run_fused(
     plan: &Plan,
     context: &Context,

@@ -57,7 +57,7 @@ static K3: Op = Op {
 /// The minimum variance in whitening, which divides by the square root of the variance.
 const VARIANCE_FLOOR: f64 = 1e-8;
 
-/// The whitened reward of a correct response if two of five responses are correct; `WRONG` is an incorrect response's.
+/// The whitened rewards of a correct and an incorrect response if two of five responses are correct.
 const RIGHT: f64 = 1.2247448713915892;
 const WRONG: f64 = -0.8164965809277261;
 

@@ -208,7 +208,7 @@ pub(crate) fn sum(x: &Tensor, to: Level) -> Built {
 }
 
 /// Returns the sum of each response's tokens, rounded to the tokens' precision. In f32, 0.1 + 0.2 + 0.4 then equals the 0.7 of
-/// another response, so that a group of these two responses has no signal.
+/// another response, so a group of these two responses has no signal.
 pub(crate) fn sum_of_tokens(x: &Tensor) -> Built {
     let sum = sum(x, Level::Response)?;
     if x.is_f64() {

@@ -145,7 +145,7 @@ fn discount(vjp: &Vjp<'_>) -> Tensor {
 }
 
 /// Returns the gradients of a discounted sum. The gradient with respect to x is the discounted sum of `grad` in the other
-/// direction. With respect to the discount, it is that sum times the adjacent token's result, given by `shifted`.
+/// direction. With respect to the discount, it is that sum times the result at the adjacent token, given by `shifted`.
 fn discounted(vjp: &Vjp<'_>, other_way: &'static Op, shifted: &'static Op) -> Vec<Term> {
     let by_x = vjp
         .grad()
