@@ -133,8 +133,7 @@ impl Batch {
         BatchBuilder::default()
     }
 
-    /// Returns five responses to two prompts, with all usual columns. Two of the three to `a` are correct, neither of the two to
-    /// `b`.
+    /// Returns five responses to two prompts, with all usual columns. Two of the three to `a` are correct, and none to `b`.
     ///
     /// All examples in the documentation run on this batch.
     pub fn example() -> Batch {

@@ -70,7 +70,7 @@ def std_of(x: Tensor, mask: Tensor, dim: int | None = None, ddof: int = 1) -> Te
 def max_of(x: Tensor, mask: Tensor, dim: int | None = None) -> Tensor:
     """The largest of the values that count, 0 if there are none."""
     x = torch.where(mask, x, -torch.inf)
-    # amax takes no empty tensor.
+    # amax fails for an empty tensor.
     x = pad(x.flatten() if dim is None else x, (0, 1), value=-torch.inf)
     return torch.where(mask.sum(dim) > 0, x.amax(-1), 0.0)
 
@@ -87,7 +87,7 @@ def whiten(x: Tensor, mask: Tensor) -> Tensor:
 
 def quantile_of(x: Tensor, q: float, mask: Tensor) -> Tensor:
     """The q-quantile of the values that count, interpolated linearly; 0 if there are none."""
-    # One value more, so that there is one to take.
+    # A value is appended, so that there is one to take even if none counts.
     values = pad(torch.where(mask, x, torch.inf).flatten().sort().values, (0, 1))
     place = q * (mask.sum().to(x.dtype) - 1).clamp(min=0)
     low, high = values.take(place.floor().long()), values.take(place.ceil().long())
@@ -237,7 +237,7 @@ def position_sum(x: Tensor, index: Tensor, mask: Tensor) -> Tensor:
 def suffix_sum(x: Tensor, gamma: Tensor | float, mask: Tensor) -> Tensor:
     """y_t = x_t + gamma y_(t+1) over the tokens that count, in steps of doubled reach."""
     y = torch.where(mask, x, 0.0)
-    # A token that does not count passes on the sum of those after it.
+    # A token that does not count passes on the sum of the tokens after it.
     factor = torch.where(mask, gamma, torch.ones_like(x))
     reach = 1
     while reach < x.shape[1]:
@@ -256,7 +256,7 @@ def next_token(x: Tensor, fill: float, mask: Tensor) -> Tensor:
     """The value at the next token that counts, and a fill after the last."""
     length = mask.shape[1]
     places = torch.where(mask, torch.arange(length, device=x.device), length)
-    # The first place at or after each one, then after each one.
+    # The first counted place at or after each place, then after each place.
     following = places.flip(1).cummin(1).values.flip(1)
     following = pad(following, (0, 1), value=length)[:, 1:]
     return torch.where(

@@ -145,7 +145,7 @@ fn contributions(
     through: &HashSet<usize>,
 ) -> Result<Vec<(Tensor, Option<usize>, Tensor)>, TensorError> {
     let prim = &node.inner().prim;
-    // The gradients for the arguments, if the op table defines them; an argument without an entry gets no gradient.
+    // The gradients of the arguments, if the op table defines them; an argument without an entry gets no gradient.
     let derived = match prim {
         Prim::Map(op) | Prim::Scan(op, _) | Prim::Reduce(op) | Prim::Within(op, _) => {
             op.gradients(node, grad)?

@@ -39,9 +39,9 @@ pub(crate) trait Row: fmt::Debug + Sync {
     /// Returns the name of the operation, as scripts write it.
     fn name(&self) -> &'static str;
     fn kernel(&self) -> Kernel;
-    /// Returns whether the operation is piecewise constant, so no gradient passes through it.
+    /// Returns whether the operation is piecewise constant, and thus lets no gradient through.
     fn is_constant(&self) -> bool;
-    /// Returns the gradient for each argument of a node, given the gradient for its result; arguments without an entry get none.
+    /// Returns the gradient of each argument of a node, given the gradient of its result; arguments without an entry get none.
     fn gradients(&self, node: &Tensor, grad: &Tensor) -> Result<Vec<Tensor>, TensorError>;
 }
 

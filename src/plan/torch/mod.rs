@@ -22,7 +22,7 @@ impl Plan {
     /// on any device, and a loss is differentiable. Script functions that several hooks call are functions of the file, too.
     ///
     /// # Errors
-    /// [`Diagnostics`] with the script's line if the formula depends on the batch's values, or an operation has no form in PyTorch.
+    /// [`Diagnostics`] with the script's line if the formula depends on the batch's values, or an operation has no PyTorch form.
     pub fn torch(&self) -> Result<String, Diagnostics> {
         let plan = self.of_every_batch()?;
         let mut functions: Vec<Function> = Vec::new();
