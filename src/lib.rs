@@ -1,7 +1,7 @@
 //! advlab: the advantage lab.
 //!
 //! This library computes advantages for reinforcement learning with verifiable rewards, with short scripts over tensors that know
-//! the response of each token and the group of each response. A Rust trainer can embed the library. Its parts are:
+//! the response of each token and the group of each response. A Rust trainer can embed the library, whose parts are:
 //!
 //! - a [`Batch`] holds the data of one training step: named columns over a layout, made from arrays that it shares and does not
 //!   copy, or read from files ([`batch`]);

@@ -32,8 +32,8 @@ impl Summand {
     }
 }
 
-/// Returns the summands of the advantage, and of the reward that the recipe returns, in a state. A result that is not a sum has
-/// no summands.
+/// Returns the summands of the advantage, and of the reward that the recipe returns, given a state. A result that is not a sum
+/// has no summands.
 ///
 /// # Errors
 /// [`Diagnostics`] if a hook or the computation of a summand fails.

@@ -85,7 +85,7 @@ impl Guard {
         lock(&self.failure).get_or_insert_with(|| error.clone());
     }
 
-    /// Forgets the error that ended a script, before another call.
+    /// Clears the recorded error before another call.
     pub(crate) fn forget_failure(&self) {
         *lock(&self.failure) = None;
     }
