@@ -1,4 +1,5 @@
-//! With the feature `torch`, links the program as the build script of `advlab-train` says, so that the program finds libtorch.
+//! With the feature `torch`, passes the link arguments from the build script of `advlab-train`, so that the program finds
+//! libtorch.
 
 fn main() {
     println!("cargo:rerun-if-changed=build.rs");

@@ -1,4 +1,4 @@
-//! The names that can be typed next in a script: for the prompt, and for an editor.
+//! The completion of names in a script, for the prompt and for editors.
 
 use advlab::script::{Builtin, Token, TokenKind, Unfinished, unfinished};
 use advlab::session::{Name, Session};

@@ -1,4 +1,4 @@
-//! `advlab apply RECIPE INPUT...`: runs a recipe on existing rollouts, of one step or of many steps.
+//! `advlab apply RECIPE INPUT...`: runs a recipe on existing rollouts of one or more steps.
 
 mod files;
 
@@ -87,7 +87,7 @@ pub struct Apply {
 }
 
 impl Apply {
-    /// Applies the recipe to one input after another; the recipe's state lasts from input to input.
+    /// Applies the recipe to each input in order; the recipe's state carries over from one input to the next.
     pub fn run(self) -> Result<bool> {
         let mut runs = self.inputs.iter().filter_map(|input| RunFolder::of(input));
         let seed = self.seed.or_else(|| runs.next()?.seed());
@@ -121,12 +121,13 @@ impl Apply {
             }
             next = Some(step.saturating_add(1));
             if metrics.is_none() {
-                // The file is opened only after an input was read, because opening it may delete the rows of an earlier call.
+                // The file is opened only after an input has been read, because opening it may delete the rows of an earlier
+                // call.
                 metrics = self.open_metrics(&recipe, carried)?;
             }
             if let Some((file, path)) = &mut metrics {
-                // The row is written by a single `write_all`, so that a kill rarely leaves a part of a row; `open_metrics`
-                // removes such a part.
+                // The row is written by a single `write_all`, so that a killed process rarely leaves a partial row;
+                // `open_metrics` removes such a row.
                 let row = format!("{}\n", applied.to_json());
                 let written = file.write_all(row.as_bytes());
                 let is_synced = self.state.is_some() && file.metadata()?.is_file();
@@ -250,9 +251,9 @@ fn with_source(mut error: Diagnostics) -> Diagnostics {
     error
 }
 
-/// Computes the recipe's own loss with the spread of dloss/dlogp and the sum of |dloss/dlogp|; the loss's reports are added to
+/// Returns the recipe's own loss, the statistics of dloss/dlogp, and the sum of |dloss/dlogp|; the loss's reports are added to
 /// the outcome's reports. Returns `None` if the recipe has no loss, or if its loss fails, for instance because the batch lacks
-/// log-probs; a warning says why a loss failed.
+/// log-probs; a warning then says why the loss failed.
 fn loss(
     recipe: &Recipe,
     rollouts: &Rollouts,
@@ -263,7 +264,7 @@ fn loss(
         Statistics::of(values.buffer().iter().map(|value| scale * value))
     };
     if let Some(loss) = outcome.loss {
-        // The advantage here is -M times the loss's gradient (M tokens), so the gradient follows from the advantage.
+        // Here, the advantage is -M times the loss's gradient (M is the number of tokens), so it also gives the gradient.
         let tokens = rollouts.batch.layout().tokens() as f64;
         let mass = outcome::magnitude(&outcome.advantage) / tokens;
         return Some((loss, spread(&outcome.advantage, -1.0 / tokens), mass));
@@ -289,18 +290,18 @@ fn loss(
     }
 }
 
-/// A recipe applied to one input.
+/// The results of the recipe for one input.
 struct Applied {
     recipe: Recipe,
     rollouts: Rollouts,
     outcome: Outcome,
     /// The returns (a critic's targets), if the recipe gives returns and an output is written.
     returns: Option<Computed>,
-    /// The recipe's own loss, with the spread of dloss/dlogp and the sum of |dloss/dlogp|.
+    /// The recipe's own loss, the statistics of dloss/dlogp, and the sum of |dloss/dlogp|.
     loss: Option<(f64, Statistics, f64)>,
     reading: Duration,
     computing: Duration,
-    /// The output as it is shown to the user, the names of the added columns, and the time that writing took.
+    /// The output's name as the user sees it, the names of the added columns, and the time that writing took.
     written: Option<(String, Vec<&'static str>, Duration)>,
 }
 
@@ -331,7 +332,7 @@ impl Applied {
         Ok(names)
     }
 
-    /// Returns the columns to write: all columns that training on the batch needs.
+    /// Returns the columns to write: the advantage, and the results of the recipe's hooks `returns`, `weight` and `reward`.
     fn columns(&self) -> Vec<(AddedColumn, &Computed)> {
         let outcome = &self.outcome;
         // Weights are not written in two cases: an advantage that is equivalent to a loss already includes the weights, and if

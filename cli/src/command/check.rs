@@ -42,7 +42,7 @@ fn seconds(text: &str) -> Result<Duration, String> {
 }
 
 impl Check {
-    /// Prints a table for each recipe: the properties that hold, the properties that fail, and notes.
+    /// Prints a table for each recipe, with the properties that hold or fail, and notes.
     pub fn run(mut self) -> Result<bool> {
         let host = Host::new().with_limits(Limits {
             time: self.time,

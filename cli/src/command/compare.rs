@@ -155,7 +155,7 @@ impl Compare {
             streams::err!("note: {} {note}", counted(seeds, "seed"));
         }
         let planned = Planned::all(&configs, self.seeds, folder)?;
-        // The score is checked before hours of training, not after them.
+        // The score is checked here, because otherwise an invalid score would be reported only after hours of training.
         if let Some(score) = &self.score {
             for config in planned.iter().map(|run| &run.config) {
                 compare::check_score(score, config.eval_samples)?;

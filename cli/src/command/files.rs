@@ -1,5 +1,5 @@
-//! The inputs and outputs of commands: how rollouts are named and read. An output replaces its input only if the user allows
-//! it, and an output to standard output is printed only when it is complete.
+//! The inputs and outputs of commands, and the options for reading rollouts. An output replaces its input only if the user allows
+//! this, and an output to standard output is printed only when it is complete.
 
 use std::fs::File;
 use std::io::{self, Write};
@@ -117,7 +117,7 @@ pub fn read_rollouts(
 }
 
 /// Returns whether two paths lead to the same file; links are followed, and the file need not exist. Folders, devices and pipes
-/// count as different: a device or pipe may be used twice, and opening a pipe to compare it would break the pipe.
+/// always count as different: a device may be used twice, and opening a pipe to compare it would break the pipe.
 pub fn is_same(one: &Path, other: &Path) -> bool {
     let is_no_file = |path: &Path| path.metadata().is_ok_and(|there| !there.is_file());
     if is_no_file(one) || is_no_file(other) {
@@ -176,7 +176,7 @@ pub fn written<R>(
     if !is_stdout(output) {
         return write(output);
     }
-    // The temporary file has the input's name, because the ending of the name gives the format.
+    // The temporary file has the input's name, because the name's extension determines the format.
     let file = TemporaryFile::passing(input.file_name().unwrap_or_default())?;
     let result = write(file.path())?;
     let mut out = io::stdout().lock();

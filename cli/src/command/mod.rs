@@ -160,7 +160,7 @@ fn run(command: Command, words: &[OsString]) -> Result<bool> {
     }
 }
 
-/// Makes Ctrl-C and SIGTERM end the process, after unfinished files are removed and `told` is called.
+/// Makes Ctrl-C and SIGTERM remove unfinished files, call `told` and end the process.
 fn end_cleanly(told: fn()) -> Result<()> {
     let end = move |status| {
         discard_unfinished();
@@ -217,7 +217,7 @@ struct Natively {
     native: Mode,
 }
 
-/// Prints an error; an error in a script is shown with its line and carets.
+/// Prints an error; an error in a script is shown with the source line and carets.
 fn report(error: &anyhow::Error) {
     match error.downcast_ref::<Diagnostics>() {
         Some(diagnostics) => streams::tell(diagnostics),

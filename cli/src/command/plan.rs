@@ -139,8 +139,8 @@ fn shown_terms(recipe: &Recipe, batch: &Batch) -> Result<()> {
     Ok(())
 }
 
-/// Writes a text to a path or, without a path, to standard output. A path that does not end in `ending` is refused, because it
-/// may be the recipe's path.
+/// Writes a text to a path or, if there is no path, to standard output. A path that does not end in `ending` is refused, because
+/// it may be the recipe's path.
 fn write(text: &str, path: Option<&Path>, ending: &str) -> Result<()> {
     let Some(path) = path else {
         return Ok(streams::data(text.trim_end())?);

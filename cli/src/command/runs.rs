@@ -1,4 +1,4 @@
-//! The commands on the folders of runs: `advlab replay RUN`, `advlab export RUN DIR`, and `advlab view RUN...`.
+//! The commands for a run's folder: `advlab replay RUN`, `advlab export RUN DIR`, and `advlab view RUN...`.
 
 use std::path::PathBuf;
 

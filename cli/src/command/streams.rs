@@ -1,4 +1,4 @@
-//! The standard streams: colours and width if they are terminals, printing, and progress bars on standard error.
+//! The standard streams: their colours and widths, printing, and progress bars on standard error.
 
 use std::cell::Cell;
 use std::fmt;
@@ -12,14 +12,14 @@ use advlab::diagnostic::Diagnostic;
 use console::Term;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressState, ProgressStyle};
 
-/// The time after which work that is not finished gets a progress bar.
+/// The time after which unfinished work gets a progress bar.
 const PATIENCE: Duration = Duration::from_secs(1);
 /// The largest number of messages that may wait to be printed; any further message is dropped.
 const WAITING: usize = 1 << 12;
 
 /// Prints lines to standard output; if that fails, the calling function returns the error. If the reader stops early, as in
-/// `advlab doc | head`, that is an error like any other, not a panic. Text for people is printed with this macro, `err`,
-/// [`lines`] or a [`Printer`]. All four escape the text, because names from files could contain codes that control the terminal.
+/// `advlab doc | head`, the result is an error, and not a panic as with `println!`. Text for people is printed with this macro,
+/// `err`, [`lines`] or a [`Printer`]. All four escape the text, because names from files could contain terminal control codes.
 macro_rules! out {
     ($($text:tt)*) => {
         $crate::command::streams::data(&$crate::paint::printed(&format_args!($($text)*).to_string()))?
@@ -37,7 +37,7 @@ macro_rules! err {
 
 pub(super) use {err, out};
 
-/// Prints lines to a stream, escaped as `out` and `err` do.
+/// Prints lines to a stream, and escapes them as `out` and `err` do.
 pub fn lines(stream: &Term, lines: &str) -> io::Result<()> {
     stream.write_line(&printed(lines))
 }
@@ -70,7 +70,7 @@ fn paint(stream: &Term, width_of_files: usize) -> Paint {
     }
 }
 
-/// Prints problems on standard error.
+/// Prints diagnostics to standard error.
 pub fn tell(problems: &[Diagnostic]) {
     let paint = whole(&Term::stderr());
     for problem in problems {
@@ -79,7 +79,7 @@ pub fn tell(problems: &[Diagnostic]) {
     }
 }
 
-/// Prints notes on standard error.
+/// Prints notes to standard error.
 pub fn note(notes: &[String]) {
     let notes = notes.iter().map(Diagnostic::note);
     tell(&notes.collect::<Vec<Diagnostic>>());
@@ -132,7 +132,7 @@ pub fn steps_bar(what: &'static str, steps: u64, done: u64) -> ProgressBar {
     bar
 }
 
-/// A message in the queue of the printing thread.
+/// A job in the queue of the printing thread: it prints a message or updates the bar.
 type PrintJob = Box<dyn FnOnce(&ProgressBar) + Send>;
 
 /// A thread that prints the reports of a run, so that a step never waits for a paused terminal or a slow reader.
@@ -162,7 +162,7 @@ impl Printer {
     pub fn lines(&self, lines: String) {
         let lines = printed(&format!("{}{lines}", self.note()));
         let print = move |bar: &ProgressBar| {
-            // The error is ignored, because the run goes on if its output is closed.
+            // The error is ignored, because the run continues even if its output is closed.
             bar.suspend(|| drop(data(&lines)));
         };
         match self.queue.try_send(Box::new(print)) {
@@ -171,7 +171,7 @@ impl Printer {
         }
     }
 
-    /// Sets the bar's position and message.
+    /// Sets the bar's position and message, unless the queue is full.
     pub fn progress(&self, position: u64, message: String) {
         let set = move |bar: &ProgressBar| {
             bar.set_message(message);

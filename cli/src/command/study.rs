@@ -47,8 +47,7 @@ pub struct ShowObjective {
     json: bool,
 }
 
-/// Loads the recipes in `words`, each with the settings for all recipes, and then with the settings that follow the recipe's
-/// name.
+/// Loads the recipes in `words`. Each recipe first gets the settings in `all`, and then the settings that follow its name.
 fn recipes(host: &Host, words: &[String], all: &[(String, String)]) -> Result<Vec<Recipe>> {
     let words: Vec<&str> = words.iter().map(String::as_str).collect();
     let recipe = |(name, own): (&str, Vec<&str>)| {

@@ -94,7 +94,7 @@ impl Train {
         is_right
     }
 
-    /// Returns the configuration in the file, or else the default configuration, with the values that the flags set.
+    /// Returns the configuration from the file, or the default if no file is given, with the values of the options.
     fn config(&self) -> Result<Config> {
         let is_recipe = |path: &Path| {
             let is_builtin = Builtin::find(&path.to_string_lossy()).is_some();

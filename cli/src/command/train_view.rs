@@ -31,7 +31,7 @@ pub struct TrainView {
     evaluations: Vec<(u64, Evaluation)>,
     /// A response from the last evaluation.
     example: String,
-    /// The numbers of reloads, of rejected saves, and of failures at a step.
+    /// The numbers of reloads, rejected saves, and recipe failures at a step.
     counts: [usize; 3],
 }
 
@@ -75,9 +75,9 @@ impl TrainView {
         view
     }
 
-    /// Prints the summary and the commands for what the user may do next. For a failed run, prints the error, the command that
-    /// resumes the run and, if the last checkpoint (after `saved` steps) was saved before the step `next`, the steps that will be
-    /// repeated.
+    /// Prints the summary and the commands for what the user may do next. For a failed run, prints the error and the command that
+    /// resumes the run. If the last checkpoint (after `saved` steps) is older than the step `next`, also prints the step from
+    /// which the resumed run repeats steps.
     pub fn ended(
         self,
         ending: Result<Ending, Diagnostics>,
@@ -215,7 +215,7 @@ impl TrainView {
         self.at(notice.line.step, &line);
     }
 
-    /// Prints the last evaluation, with the script's metrics of the step.
+    /// Prints the last evaluation. If `row` is given, adds metrics that the script reported at that step.
     fn evaluation(&self, row: Option<&Row>) {
         let Some((done, _)) = self.evaluations.last() else {
             return;
@@ -229,7 +229,7 @@ impl TrainView {
         self.at(*done, &line);
     }
 
-    /// Says how fast a language model samples and learns and how much GPU memory it uses; the text is empty for the mlp.
+    /// Returns a text with a language model's sampling and training speed and its GPU memory; returns an empty text for the MLP.
     fn speed(&self, row: &Row) -> String {
         let config = &self.config;
         if config.policy == PolicyName::Mlp {

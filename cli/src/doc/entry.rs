@@ -22,14 +22,15 @@ pub(super) struct Entry {
     /// The form of a call, such as `x.mean(level)`.
     pub(super) call: String,
     pub(super) doc: &'static str,
-    /// The entry's section of the reference. `about` describes the section; for functions, it says which levels go in and out.
+    /// The entry's section of the reference. `about` describes the section; for functions, it gives the levels of arguments and
+    /// results.
     pub(super) section: String,
     pub(super) about: &'static str,
     is_function: bool,
     /// The publication that the formula is from; empty if the formula needs no source.
     pub(super) source: &'static str,
     pub(super) example: &'static str,
-    /// The value of the example, for docs/reference.md.
+    /// The result of the example, for docs/reference.md.
     #[cfg_attr(not(test), expect(dead_code))]
     pub(super) shows: String,
 }
@@ -37,7 +38,7 @@ pub(super) struct Entry {
 const BATCH: &str = "what a step produced: columns of tokens, responses and groups";
 const TENSORS: &str =
     "members of tensors; all functions below can also be called as methods: `x.exp()`";
-/// The sections of the reference that have members.
+/// The owners of members, each with the title and the description of its section in the reference.
 const OWNERS: [(Owner, &str, &str); 3] = [
     (Owner::Batch, "the batch", BATCH),
     (Owner::Tensor, "tensors", TENSORS),
@@ -233,7 +234,7 @@ pub(super) struct Topic {
 
 #[derive(Deserialize)]
 pub(super) struct Topics {
-    /// For each name, terms of the field by which a search finds the name.
+    /// For each name, technical terms by which a search also finds the name.
     pub(super) terms: BTreeMap<String, String>,
     /// For each page of the documentation, a description.
     pub(super) pages: BTreeMap<String, String>,
@@ -258,7 +259,7 @@ impl Topic {
     }
 }
 
-/// Rewraps the paragraphs of a doc comment to `columns`; indented formulas are folded only if they are too long.
+/// Rewraps the paragraphs of a doc comment to `columns` columns; indented formulas are folded only if they are too long.
 pub(super) fn filled(doc: &str, columns: usize) -> String {
     let mut lines: Vec<String> = Vec::new();
     let mut paragraph = String::new();

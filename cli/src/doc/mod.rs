@@ -34,7 +34,7 @@ pub fn names() -> impl Iterator<Item = &'static str> {
     topics.chain(entries).chain(builtins)
 }
 
-/// Returns, for each function or member with this name, the form of a call and the line of doc.
+/// Returns, for each function or member with this name, the form of a call and a line of documentation.
 pub(crate) fn forms(name: &str) -> impl Iterator<Item = (&'static str, &'static str)> {
     let found = ENTRIES.iter().filter(move |entry| entry.name == name);
     found.map(|entry| (&*entry.call, entry.doc))

@@ -82,9 +82,9 @@ impl SearchItem {
     }
 }
 
-/// Returns a line for each function, member, topic, recipe or page whose texts contain all words; with `only_recipes`, only for
-/// recipes. After `SHOWN` lines, one line says how many more items were found. If the words are a name in another language or
-/// library, the help for this name comes first. Returns `None` if nothing is found.
+/// Returns a line for each function, member, topic, recipe or page (or only for each recipe if `only_recipes`) whose texts
+/// contain all words. After `SHOWN` lines, one line says how many more items were found. If the words are a name in another
+/// language or library, the help for this name comes first. Returns `None` if nothing is found.
 pub(super) fn search(asked: &str, only_recipes: bool, paint: Paint) -> Option<String> {
     let foreign = help_for_foreign(asked.trim());
     let foreign = foreign.map(|help| wrapped("", &format!("{asked}: {help}"), paint.width));
@@ -101,7 +101,7 @@ pub(super) fn search(asked: &str, only_recipes: bool, paint: Paint) -> Option<St
 }
 
 /// Returns the items whose texts contain all words: first the items with all words in their names, then the items with all words
-/// in names and summary, then all other items.
+/// in names and summary, then the other matches.
 pub(super) fn found(asked: &str, only_recipes: bool) -> Vec<SearchItem> {
     let asked = asked.to_lowercase();
     let words: Vec<&str> = asked
@@ -133,7 +133,7 @@ pub(super) struct Trainer {
 pub(super) struct Alias {
     pub(super) theirs: String,
     pub(super) ours: String,
-    /// The parameters with which the built-in gives the trainer's numbers, as for `--set`.
+    /// The parameters with which the built-in gives the trainer's numbers, written as for `--set`.
     #[serde(default)]
     pub(super) set: String,
     /// The remaining differences between the numbers, if any.

@@ -56,8 +56,8 @@ impl Apply {
         for input in &inputs {
             let shown = input.display().to_string();
             let is_setting = shown.contains('=');
-            // A single input is not checked here, because the reader's error says more; but an input such as `k=8` is a parameter
-            // that lacks `--set`.
+            // A single input is not checked here, because the reader's error says more. If an input such as `k=8` does not exist,
+            // it is taken for a parameter without `--set`.
             if let Err(error) = fs::metadata(input)
                 && (is_setting || inputs.len() > 1)
             {
@@ -71,8 +71,9 @@ impl Apply {
         Ok(inputs)
     }
 
-    /// Returns the output for each input: for several inputs, a file of the same name in the output folder, which is created. It
-    /// is an error if an input or the script would be overwritten, or if two outputs are the same file.
+    /// Returns the output for each input. The outputs for several inputs are files in the output folder, which is created, and
+    /// have the inputs' names. It is an error if an input or the script would be overwritten, or if two outputs are the same
+    /// file.
     pub(super) fn outputs(&self, inputs: &[PathBuf]) -> Result<Vec<PathBuf>> {
         let is_single = inputs.len() == 1;
         let outputs: Vec<PathBuf> = match &self.output {
@@ -135,8 +136,8 @@ impl Apply {
             return Ok(None);
         };
         let failed = |error| cannot_be_written(state, &error);
-        // The lock is a file beside the state file, because each step replaces the state file; all links to the state file share
-        // one lock.
+        // The lock is a separate file, because each step replaces the state file. Links are resolved, so that all links to one
+        // state file share one lock.
         let mut path = resolved(state).into_os_string();
         path.push(".lock");
         let path = PathBuf::from(path);
@@ -151,7 +152,7 @@ impl Apply {
                     let help = "wait until that call ends, or name another state file";
                     return Err(error.in_file(state).with_help(help).into());
                 }
-                // `Unsupported` is ignored, because some network drives have no locks.
+                // `Unsupported` is ignored, because some network drives do not support locks.
                 Err(TryLockError::Error(error)) if error.kind() != ErrorKind::Unsupported => {
                     return Err(failed(error).into());
                 }
@@ -167,7 +168,7 @@ impl Apply {
     }
 
     /// Returns the state that an earlier call saved, and the number of the step after it; if there is no saved state, returns the
-    /// initial state. A note is printed if another version of the recipe saved the state, or the recipe with other parameters.
+    /// initial state. A note is printed if the state was saved by another version of the recipe or with other parameters.
     pub(super) fn saved_state(&self, recipe: &Recipe) -> Result<(State, Option<u64>)> {
         let Some(path) = self.state.as_deref().filter(|path| path.exists()) else {
             return Ok((recipe.init()?, None));
@@ -183,7 +184,7 @@ impl Apply {
         if saved.recipe != recipe.name() {
             return Err(wrong(format!("it is the state of {:?}", saved.recipe)).into());
         }
-        // The parameters are compared as text, because numbers may change their type when they are read back.
+        // The parameters are compared as text, because a number may have another type after it was written and read.
         let [then, now] = [&saved.params, &params(recipe)].map(Value::to_string);
         let other = match (then != now, saved.version != recipe.version().as_str()) {
             (true, _) => Some("the recipe with other parameters"),
@@ -229,7 +230,7 @@ impl Apply {
         let Some(path) = &self.state else {
             return Ok(());
         };
-        // The folders of output and metrics are synced before the state is written, so that after a loss of power the state does
+        // The folders of output and metrics are synced before the state is written, so that after a power failure the state does
         // not include a step whose output or metrics are missing.
         for named in [output, self.metrics.as_ref()].into_iter().flatten() {
             let folder = resolved(named).parent().map(File::open);
@@ -246,7 +247,7 @@ impl Apply {
         Ok(Replacement::write(path, format!("{saved}\n").as_bytes())?)
     }
 
-    /// Opens the file of metrics. If the state continues at the step `next`, the recipe's rows from that step on are removed,
+    /// Opens the metrics file. If the state continues at the step `next`, the recipe's rows from that step on are removed,
     /// because an earlier call wrote them and was killed before it saved the state.
     pub(super) fn open_metrics(
         &self,
@@ -263,7 +264,8 @@ impl Apply {
                     let is_seen = row["step"].as_u64().is_none_or(|step| step < next);
                     is_seen || row["recipe"] != recipe.name()
                 }
-                // A row that cannot be read and has no newline is the last row, which was cut off by a kill; it is removed.
+                // A row that cannot be read and has no newline is the last row, cut off when the process was killed; it is
+                // removed.
                 Err(_) => row.ends_with(b"\n"),
             };
             let kept = rows.split_inclusive(|&byte| byte == b'\n').filter(is_kept);
