@@ -3,7 +3,7 @@
 //! - `command`: the commands of the command line, a file for each;
 //! - [`prompt`]: the session behind `advlab repl`, and its terminal;
 //! - [`lsp`]: the language server behind `advlab lsp`;
-//! - [`report`]: reports of commands and prompt: objectives, masses, comparisons, profiles, figures, a run's page;
+//! - [`report`]: the reports of the commands and the prompt: objectives, masses, comparisons, profiles, figures, a run's page;
 //! - [`doc`]: the explanations of `advlab doc`.
 
 mod command;
@@ -61,15 +61,15 @@ pub fn unscored(text: &str) -> Result<Unscored, String> {
     }
 }
 
-/// Returns an error if a word in place of a recipe is a number. `--noise 0.1` gives such a number, because the option takes its
-/// value only after `=`.
+/// Returns an error if a number is given where a recipe is expected. This happens with `--noise 0.1`, because the option takes
+/// its value only after `=`.
 pub(crate) fn number_for_recipe(word: &str) -> Option<Diagnostics> {
     word.parse::<f64>().ok()?;
     let help = format!("write the correlation after `=`: `--noise={word}`");
     Some(wrong(format!("`{word}` is not a recipe"), help))
 }
 
-/// Parses how much a response's score correlates with whether the response is right, as in `--noise=0.1`.
+/// Parses the correlation between a response's score (the derivative of its log-prob) and being right, as in `--noise=0.1`.
 pub(crate) fn correlation(text: &str) -> Result<f64, String> {
     let number = text.parse().ok();
     let number = number.filter(|number| *number > 0.0 && *number < 1.0);

@@ -25,7 +25,7 @@ struct ExampleRow {
     entropy: Vec<f64>,
 }
 
-/// Returns the batch of a session without an input: 128 responses to 16 prompts, with their tokens' log-probs and entropies.
+/// Returns the batch that is used if no input is given: 128 responses to 16 prompts, with their tokens' log-probs and entropies.
 pub fn builtin() -> Batch {
     let rows = ROLLOUTS.lines().map(serde_json::from_str);
     let rows: Vec<ExampleRow> = rows
@@ -54,7 +54,7 @@ pub(crate) struct LoadedBatch {
     pub(crate) run: Option<(RunFolder, u64)>,
     /// The recipe that comes with the batch: the run's recipe at that step, or the script that was opened.
     pub(crate) recipe: Option<Recipe>,
-    /// The run's loss.
+    /// The run's loss recipe.
     pub(crate) loss: Option<Recipe>,
 }
 

@@ -48,7 +48,7 @@ pub fn folded(line: &str, columns: usize) -> String {
     format!("{indent}{}", &wrapped(&below, text, columns)[below.len()..])
 }
 
-/// Aligns cells in columns, two spaces apart: the first column to the left, all other columns to the right.
+/// Aligns cells in columns, two spaces apart: the first column is left-aligned, all other columns are right-aligned.
 pub fn table(rows: &[Vec<String>]) -> Vec<String> {
     let columns = rows.iter().map(Vec::len).max().unwrap_or(0);
     let widest = |index: usize| {

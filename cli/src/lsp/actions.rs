@@ -1,4 +1,4 @@
-//! Answers that lead to another place or change the text: definitions, renaming, and edits that fix what a diagnostic reports.
+//! Answers to requests for a definition, a renaming, or code actions (fixes of diagnostics, and declarations of parameters).
 
 use std::ops::Range;
 
@@ -14,7 +14,7 @@ use super::text::Text;
 use crate::doc;
 
 impl Here<'_> {
-    /// Returns the place where the name is defined: the source (`None` for the document itself) and the range in this source.
+    /// Returns where the name at the cursor is defined: the source (`None` for the document itself) and the range in this source.
     pub(super) fn definition(&self) -> Option<(Option<String>, Value)> {
         let (code, index) = (self.code, self.index?);
         let name = code.tokens[index].text;
@@ -63,8 +63,8 @@ impl Here<'_> {
         Ok(json!({ "changes": { self.uri: edits.collect::<Vec<Value>>() } }))
     }
 
-    /// Returns the code actions for a range: the fixes of diagnostics, and declarations of parameters. Whole lines count, because
-    /// many editors ask only about the cursor's position.
+    /// Returns the code actions for a range: the fixes of diagnostics, and declarations of parameters. The range is extended to
+    /// whole lines, because many editors send only the cursor's position.
     pub(super) fn actions(&self, checked: &Checked, asked: Range<usize>) -> Vec<Value> {
         let (code, text) = (self.code, &self.document.text);
         let edit = |title: String, bytes: Range<usize>, new: &str| {
@@ -100,7 +100,7 @@ impl Here<'_> {
 
     /// Returns the action that declares the parameter whose name ends at a byte: the action's title, the byte at which the
     /// declaration is inserted, and its text. Returns `None` if `p` is a variable of the script, or if there is a `params()`
-    /// without a map: a second `params()` would replace the first.
+    /// without a map, because a second `params()` would replace the first.
     fn declaration(&self, name: &str, end: usize) -> Option<(String, usize, String)> {
         let code = self.code;
         let is_read = |at: &usize| code.meaning(*at) == Meaning::Member("p");

@@ -41,7 +41,7 @@ pub(super) fn needs_check(method: &str) -> bool {
 }
 
 impl Server<'_> {
-    /// Returns the answer to a request, or `None` if it waits for the check of the current text.
+    /// Returns the answer to a request, or `None` if the answer must wait for the check of the current text.
     pub(super) fn answer(&self, request: &Request) -> Option<Answer> {
         let (method, params) = (&*request.method, &request.params);
         let name = method.strip_prefix("textDocument/").unwrap_or_default();
@@ -108,7 +108,7 @@ impl Here<'_> {
     }
 
     /// Returns the value of a token's name in the last check. For a variable without a value at the token, this is the last value
-    /// before the token or, if there is none, the first value.
+    /// before the token or, if there is none, the first value after it.
     fn held<'c>(&self, index: usize, checked: &'c Checked) -> Option<&'c Held> {
         let held = |at: &usize| checked.held.get(&self.code.tokens[*at].start);
         let same = self.code.same(index);
@@ -268,7 +268,7 @@ impl Here<'_> {
             let (receiver, inside) = call.split_once('(')?;
             let names = inside.trim_end_matches(')').split(", ");
             let parameters = names.map(|name| json!({ "label": name }));
-            // The receiver of a method is the first argument of a function.
+            // The receiver of a method call is the function's first argument.
             let active =
                 count + isize::from(sign.text == ".") - isize::from(receiver.contains('.'));
             Some(json!({

@@ -31,7 +31,7 @@ pub(super) const PLAIN: Paint = Paint {
     width: 72,
 };
 
-/// The generated batch with all usual columns.
+/// A generated batch with all usual columns, for scripts that read a column which the built-in batch lacks.
 static USUAL: LazyLock<Arc<Batch>> = LazyLock::new(|| Arc::new(usual()));
 
 /// A run's folder or a file of rollouts, with the time when the run's last batch or the file was written; `None` for the built-in
@@ -70,8 +70,8 @@ fn written(path: &Path) -> Option<SystemTime> {
     fs::metadata(path).and_then(|about| about.modified()).ok()
 }
 
-/// Finds the runs below folders. The search goes level by level, so that a large tree of other folders does not hide a run at a
-/// higher level.
+/// Finds the runs below folders. The search is breadth-first, so that a large subtree does not use up the limit of folders before
+/// runs at higher levels are found.
 pub(super) fn runs(folders: &[PathBuf]) -> Vec<Run> {
     let mut found = Vec::new();
     let mut queue: VecDeque<_> = folders.iter().map(|folder| (folder.clone(), 0)).collect();
@@ -101,7 +101,7 @@ pub(super) fn runs(folders: &[PathBuf]) -> Vec<Run> {
     found
 }
 
-/// The value of a name or a column as text, because keeping all numbers would take much memory.
+/// The value of a name or a column, stored as text because storing all numbers would take too much memory.
 pub(super) struct Held {
     /// The level of a tensor; an empty string for other values.
     pub(super) level: &'static str,
@@ -123,7 +123,7 @@ impl Held {
 /// A batch on which scripts are tried, with the texts about the batch that the editor shows.
 pub(super) struct Tried {
     pub(super) source: Source,
-    /// The errors of reading the source, if another batch is used because of them.
+    /// The errors from reading the source; if there are any, the built-in batch is used instead.
     pub(super) unread: Vec<Diagnostic>,
     /// A line that describes the batch.
     pub(super) about: String,

@@ -1,5 +1,5 @@
-//! The check of a document whose text has not changed for a while: compiles the text, runs it on the batch, sends the diagnostics,
-//! and then keeps the values of the script's names.
+//! The check of a document whose text has not changed for a while: compiles the text, runs the script on the batch, sends the
+//! diagnostics, and then stores the values of the script's names.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -25,8 +25,8 @@ pub(super) const LIMITS: Limits = Limits {
     time: Duration::from_secs(2),
     memory: 1 << 30,
 };
-/// The largest number of checks of one text. Each further check applies fixes of the errors found so far, because a check ends at
-/// the first error of a hook.
+/// The largest number of checks of one text. Before each further check, fixes of the errors found so far are applied, because a
+/// check ends at the first error of a hook.
 const ROUNDS: usize = 10;
 
 pub(super) struct Checked {
@@ -35,8 +35,8 @@ pub(super) struct Checked {
     pub(super) held: BTreeMap<usize, Held>,
 }
 
-/// A diagnostic, with the bytes of the document that it is about; `None` if the diagnostic is about another source or has no
-/// span.
+/// A diagnostic, and the byte range of the document that it is about; the range is `None` if the diagnostic is about another
+/// source or has no span.
 pub(super) struct Found {
     pub(super) diagnostic: Diagnostic,
     pub(super) bytes: Option<Range<usize>>,
@@ -50,7 +50,7 @@ impl Server<'_> {
         };
         let guard = host.guard();
         let is_stopped = || guard.check() == Err(Stopped::Cancelled);
-        // The time since the guard was made does not count.
+        // The time limit begins here, because the server has waited for messages since the guard was made.
         guard.begin_run();
         let place = document.tried.as_ref().map(Tried::place);
         let (found, recipe) = self.find(&mut document, host);
@@ -91,7 +91,7 @@ impl Server<'_> {
     }
 
     /// Returns the diagnostics of a document, and its recipe if the text compiles. Because a check ends at the first error of a
-    /// hook, the text is checked again after the errors that have exactly one fix are fixed.
+    /// hook, the text is checked again after the fix of each error that has exactly one fix is applied.
     fn find(&self, document: &mut Document, host: &Host) -> (Vec<Found>, Option<Recipe>) {
         let (source, path) = (self.source(&document.path), document.path.clone());
         let (name, folder) = (path.display().to_string(), path.parent().unwrap_or(&path));
@@ -102,11 +102,11 @@ impl Server<'_> {
             let tried = document.batch(&source, compiled.as_ref().ok());
             let mut diagnostics = tried.unread.clone();
             if round == 0 {
-                // The time limit begins here, because reading a large batch may take long.
+                // The time limit begins here, because reading a large batch may take a long time.
                 host.guard().begin_run();
             }
             match compiled {
-                // A script without a hook is not an error: it is still empty, or is only imported by other scripts.
+                // A script without a hook is not an error: it may still be empty, or other scripts may import it.
                 Err(errors) if errors[0].kind == ProblemKind::NoHook => {}
                 Err(errors) => diagnostics.extend(errors.iter().cloned()),
                 Ok(mut compiled) => {
@@ -164,8 +164,8 @@ impl Server<'_> {
         self.tell("textDocument/publishDiagnostics", all);
     }
 
-    /// Converts a diagnostic to the form of the protocol. A diagnostic in an imported script is shown at the import, with a
-    /// reference to its position in that script; a diagnostic without a position is shown on the first line.
+    /// Converts a diagnostic to the protocol's form. A diagnostic in an imported script is shown at the import, with a reference
+    /// to its position in that script; a diagnostic without a position is shown on the first line.
     fn shown(&self, document: &Document, found: &Found) -> Value {
         let (text, diagnostic) = (&document.text, &found.diagnostic);
         let first = 0..text.all.lines().next().map_or(0, str::len);
@@ -182,7 +182,8 @@ impl Server<'_> {
             let location = json!({ "uri": self.uri_of_source(&span.source), "range": range });
             related.push(json!({ "location": location, "message": diagnostic.sentence() }));
         }
-        // The text names the file of a batch but not the position in a script, which is the range; the help is added below.
+        // The message keeps the name of a batch's file, but not the position in a script, because `range` gives it; the help is
+        // added below.
         let mut plain = diagnostic.clone();
         (plain.span, plain.help) = (None, None);
         let mut message = plain.to_string();
@@ -198,7 +199,7 @@ impl Server<'_> {
 }
 
 impl Document {
-    /// Returns the batch for a version of the text: the previous batch, if it still serves, or a new batch.
+    /// Returns the batch for a version of the text: the previous batch, if it can still be used, or a new batch.
     fn batch(&mut self, source: &Source, recipe: Option<&Recipe>) -> &Tried {
         let old = self.tried.take().filter(|old| old.serves(source, recipe));
         let new = || Tried::of(source.clone(), recipe);
@@ -218,9 +219,9 @@ fn original(edits: &[(usize, usize, usize)], byte: usize) -> usize {
     })
 }
 
-/// Returns the errors of dry runs on the batch: first of the hooks as in a step and, if the step fails, also of the hooks one by
-/// one, because a step ends at the first error. A missing column is only a warning if the batch is not from the user and no
-/// column has a similar name, because the batches of a run may have the column.
+/// Returns the errors of dry runs on the batch: first of a whole step and, if the step fails, also of single hooks, because a
+/// step ends at the first error. A missing column is only a warning if the batch is built in and no column has a similar name,
+/// because a run's batches may have the column.
 fn slips(recipe: &Recipe, tried: &Tried) -> Vec<Diagnostic> {
     let mut errors: Vec<Diagnostics> = Vec::new();
     let mut run = || -> Result<(), Diagnostics> {

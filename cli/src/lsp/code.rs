@@ -36,7 +36,7 @@ pub(super) enum Meaning<'t> {
     Recipe(&'t str),
     /// A key of a map.
     Key,
-    /// A function or an operator of advlab, or a word of the language.
+    /// A function or an operator of advlab, or a keyword of the language.
     Other,
 }
 
@@ -148,7 +148,8 @@ impl<'t> Code<'t> {
         names.map(|at| (unquoted(self.tokens[at].text), self.text(at, 2), at))
     }
 
-    /// Returns the bytes that a fix replaces, if its diagnostic begins at `from`. The quotes of a string are not replaced.
+    /// Returns the byte range that a fix replaces, for a diagnostic that begins at the byte `from`. The quotes of a string are
+    /// not replaced.
     pub(super) fn place(&self, fix: &Fix, from: usize) -> Option<Range<usize>> {
         if fix.wrong.is_empty() {
             return Some(from..from);

@@ -38,14 +38,14 @@ use self::text::{Text, path_of, uri_of};
 const SETTLE: Duration = Duration::from_millis(150);
 /// The interval at which the server looks for new batches of runs.
 const LOOK: Duration = Duration::from_secs(2);
-/// The largest number of requests that wait for a check. Editors cancel requests that they no longer need.
+/// The largest number of requests that wait for a check. A small number is enough, because editors cancel requests that they no
+/// longer need.
 const WAITING: usize = 64;
 
 /// Serves an editor until the editor sends `exit` or closes the connection. Returns `false` if the editor did not send `shutdown`
 /// before that.
 ///
-/// # Errors
-/// An error if `exit` comes before `initialize`, or if there is no folder for temporary files.
+/// # Errors Returns an error if `exit` comes before `initialize`, or if there is no folder for temporary files.
 pub fn serve(connection: Connection) -> anyhow::Result<bool> {
     let (id, params) = connection
         .initialize_start()
@@ -109,11 +109,11 @@ struct Server<'a> {
     reads_markdown: bool,
     /// The open documents by their URIs.
     documents: BTreeMap<String, Document>,
-    /// The runs below the folders, as the last search found them.
+    /// The runs below the folders, as found by the last search.
     runs: Vec<Run>,
     /// The guard of the running or the next check; the thread that reads the messages uses the guard to stop the check.
     running: &'a Mutex<Arc<Guard>>,
-    /// The number of requests to the editor so far.
+    /// The number of requests sent to the editor so far.
     refreshes: i32,
     /// Requests that wait for a check.
     waiting: Vec<Request>,
@@ -142,7 +142,8 @@ fn document_of(params: &Value) -> &str {
 }
 
 impl Server<'_> {
-    /// Answers messages and checks documents until `exit` or the last message. Returns whether a `shutdown` was received.
+    /// Answers messages and checks documents until `exit` or the end of the connection. Returns whether a `shutdown` was
+    /// received.
     fn run(mut self, messages: &Receiver<Message>) -> bool {
         let (mut is_shut, mut look) = (false, Instant::now());
         loop {
@@ -235,7 +236,7 @@ impl Server<'_> {
                 }
                 self.check_all();
             }
-            // Other documents may import the saved script.
+            // All documents are checked, because they may import the saved script.
             "textDocument/didSave" => self.check_all(),
             "$/cancelRequest" => {
                 let is_it = |request: &Request| json!(request.id) == params["id"];
@@ -245,7 +246,7 @@ impl Server<'_> {
         }
     }
 
-    /// Makes a check of all documents due now; documents that are being edited keep their later time.
+    /// Makes a check of every document due now; documents that are being edited keep their later time.
     fn check_all(&mut self) {
         for document in self.documents.values_mut() {
             document.due.get_or_insert_with(Instant::now);
@@ -279,7 +280,7 @@ impl Server<'_> {
         }
     }
 
-    /// Answers the waiting requests for which `is_it` holds with an error.
+    /// Answers with an error all waiting requests for which `is_it` holds.
     fn refuse(&mut self, code: ErrorCode, is_it: impl Fn(&Request) -> bool) {
         let why = match code {
             ErrorCode::ContentModified => "the text has changed",

@@ -30,7 +30,7 @@ impl Text {
         (start(line), text.trim_end_matches(['\r', '\n']))
     }
 
-    /// Returns the byte of a position. A position outside of the text is moved to the nearest position in the text.
+    /// Returns the byte offset of a position. A position outside of the text counts as the nearest position in the text.
     pub(super) fn byte(&self, place: &Value) -> usize {
         let number = |name: &str| place[name].as_u64().unwrap_or_default() as usize;
         let ((start, line), mut units) = (self.line(number("line")), number("character"));

@@ -67,7 +67,7 @@ impl PromptSession {
         (word, all)
     }
 
-    /// Returns the parameters of the recipe in `words`, or of the recipe in use.
+    /// Returns the parameters of the recipe in `words`, or of the recipe in use if `words` is empty.
     fn parameters(&self, words: &str) -> Vec<Name> {
         let recipe = self.recipe_of(words);
         let names = recipe.iter().flat_map(|recipe| recipe.params().iter());

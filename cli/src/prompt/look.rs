@@ -63,7 +63,7 @@ impl PromptSession {
     }
 }
 
-/// A batch with its advantage, and a script that sees the batch's columns.
+/// A batch with its advantage, and a script session that sees the batch's columns.
 struct View<'a> {
     session: &'a PromptSession,
     script: Session,
@@ -200,7 +200,7 @@ impl<'a> View<'a> {
         let keys = texts.map(|name| (name, format!("let {name} = batch.key(\"{name}\");")));
         let mut names = Vec::new();
         for (name, definition) in columns.chain(keys) {
-            // A computed column is no variable if the batch does not have what it is computed from.
+            // A computed column does not become a variable if the batch lacks the columns from which it is computed.
             if self.script.evaluate(&definition).is_ok() && !names.contains(&name) {
                 names.push(name);
             }

@@ -1,7 +1,7 @@
-//! The prompt: a session that turns text into replies, and a terminal for it.
+//! The prompt: a session that turns text into replies, and the terminal in which it runs.
 //!
-//! [`PromptSession`] is the state, and knows no commands. A command is a function of the session and of the command's arguments;
-//! `run` below finds the function by the command's name, so a new command needs a line in `run` and in `help.txt`.
+//! [`PromptSession`] holds the state, and knows no commands. A command is a function of the session and of the command's
+//! arguments; `run` below finds the function by the command's name, so a new command needs a line in `run` and in `help.txt`.
 
 mod arguments;
 mod complete;
@@ -75,7 +75,7 @@ impl PromptSession {
         } else if let Some(name) = input.strip_prefix('?') {
             help(self, name.trim())
         } else if ["help", "quit", "exit"].contains(&word) && !self.script.has_variable(word) {
-            // These words also work without the colon, because many users type them so.
+            // These words also work without the colon, because many users omit it.
             run(self, word)
         } else {
             self.evaluate(text.trim_end())

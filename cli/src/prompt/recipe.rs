@@ -1,4 +1,4 @@
-//! The commands on recipes and expressions: they load, set, run and compare recipes, and show recipes' results on the batch in
+//! The commands for recipes and expressions: they load, set, run and compare recipes, and show their results on the batch in
 //! figures and tables.
 
 use super::arguments::Arguments;
@@ -20,7 +20,7 @@ const RUNS: usize = 5;
 pub(super) fn load(session: &mut PromptSession, arguments: &Arguments<'_>) -> Answered {
     let recipe = session.recipe_of(arguments.text)?;
     if !arguments.text.is_empty() {
-        // The recipe is loaded even if it cannot run on this batch: the user may want to change the batch.
+        // The recipe is loaded even if it cannot run on this batch, because the user may load another batch next.
         session.use_recipe(recipe.clone());
     }
     let next = "advantage() and loss() call its hooks; p has its parameters; :run summarises";
@@ -157,7 +157,7 @@ pub(super) fn surface(session: &mut PromptSession, arguments: &Arguments<'_>) ->
     shown(session, Report::of_figure(figure, session.paint), arguments)
 }
 
-/// Plots a histogram of a tensor, a line through an array, or a scatter plot of two expressions separated by a comma.
+/// Plots a histogram of a tensor, a line plot of an array, or a scatter plot of two expressions separated by a comma.
 pub(super) fn plot(session: &mut PromptSession, arguments: &Arguments<'_>) -> Answered {
     let (text, script) = (arguments.text, &mut session.script);
     let pairs = text.match_indices(',');
@@ -227,7 +227,7 @@ pub(super) fn grad(session: &mut PromptSession, arguments: &Arguments<'_>) -> An
     Ok(report.text)
 }
 
-/// Measures the times of a recipe's parts. The recipe is the named recipe, or else the recipe in use, or else the typed script.
+/// Measures the time of each part of a recipe: the named recipe, or else the recipe in use, or else the typed script.
 pub(super) fn profile(session: &mut PromptSession, arguments: &Arguments<'_>) -> Answered {
     let text = arguments.text;
     let recipe = session.recipe_of(text).map_err(|error| {

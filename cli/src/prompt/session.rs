@@ -26,7 +26,7 @@ use advlab_train::RunFolder;
 pub struct Reply {
     /// The lines of the reply, without a final line break; empty if there is nothing to show.
     pub text: String,
-    /// Whether the input was in error.
+    /// Whether the input caused an error.
     pub is_error: bool,
 }
 
@@ -52,14 +52,14 @@ pub struct PromptSession {
     pub(super) paint: Paint,
     /// The height of the window in lines, without the line of the prompt.
     pub(super) height: usize,
-    /// The host that loads recipes. Its limits apply to each call, including the calls of the thread that watches a script.
+    /// The host that loads recipes. Its limits apply to each call, including the calls made by the thread that watches a script.
     pub(super) host: Host,
     pub(super) data: LoadedBatch,
     /// The seed of `batch.random` that the user gave, if any; it also replaces the seeds of runs.
     seed: Option<u64>,
     /// Whether a typed hook did not compile because of an unknown function, which the user may type next.
     pub(super) lacks_function: bool,
-    /// The last piece of script that was typed, even if it was in error.
+    /// The last piece of script that was typed, even if it caused an error.
     pub(super) last_input: String,
     /// The text that `:save` last wrote to each file.
     pub(super) saved: BTreeMap<PathBuf, String>,
@@ -102,8 +102,7 @@ impl PromptSession {
         self.use_data(self.data.clone());
     }
 
-    /// Opens the batch of a path: a file of rollouts, a run's folder, or a script, which comes with the built-in
-    /// batch.
+    /// Opens the batch of a path: a file of rollouts, a run's folder, or a script, which is used with the built-in batch.
     pub fn open(&mut self, path: &Path, map: &[Mapping]) -> Result<()> {
         let options = ReadOptions {
             map,
@@ -168,7 +167,7 @@ impl PromptSession {
         self.data = data;
     }
 
-    /// Says the batch's name and shape, the recipe that came with the batch, and how the batch was read.
+    /// Returns a text with the batch's name and shape, the recipe that came with the batch, and notes on how the batch was read.
     pub fn about_data(&self) -> String {
         let (name, shape) = (&self.data.name, shape(self.data.batch.layout()));
         let is_long = name.len() + 2 + shape.len() > self.paint.width;

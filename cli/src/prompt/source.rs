@@ -23,8 +23,8 @@ pub(super) fn show(session: &PromptSession, name: &str) -> Answered {
     Ok(highlighted(text.trim_end(), session.paint))
 }
 
-/// Returns the source of a recipe by name or path, or of a function that was typed or belongs to the recipe in use; without a
-/// name, the source of the recipe in use.
+/// Returns the source of a recipe by name or path, or of a function that was typed or belongs to the recipe in use. If no name is
+/// given, returns the source of the recipe in use.
 fn text_of(session: &PromptSession, name: &str) -> Answered {
     if name.is_empty() {
         return match session.script.recipe() {
@@ -90,7 +90,7 @@ pub(super) fn edit(session: &mut PromptSession, arguments: &Arguments<'_>) -> An
     session.evaluate(edited.trim_end())
 }
 
-/// Watches a script, and makes it the recipe in use; without a name, ends the watching.
+/// Watches a script, and makes it the recipe in use; if no name is given, stops watching.
 pub(super) fn watch(session: &mut PromptSession, arguments: &Arguments<'_>) -> Answered {
     let file = arguments.text.trim_matches('"');
     if file.is_empty() {

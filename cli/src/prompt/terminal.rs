@@ -1,4 +1,4 @@
-//! The user interface of the session: a terminal with editing, history, completion, colours, and Ctrl-C, or piped lines.
+//! The session's user interface: a terminal with editing, history, completion, colours and Ctrl-C, or lines from a pipe.
 
 use std::borrow::Cow;
 use std::io::{self, BufRead, Write};
@@ -130,7 +130,7 @@ fn tell_news(editor: &mut Terminal, watching: Watching) -> io::Result<()> {
     thread.spawn(tell).map(drop)
 }
 
-/// Runs a session on lines, and writes the replies, including errors. Returns the number of inputs that were in error.
+/// Runs a session on lines of input, and writes the replies, including errors. Returns the number of inputs that caused errors.
 pub fn piped(
     session: &mut PromptSession,
     lines: impl BufRead,
@@ -143,8 +143,8 @@ pub fn piped(
         let is_last = line.is_none();
         let line = String::from_utf8_lossy(&line.unwrap_or_default()).into_owned();
         input.push_str(line.strip_suffix('\r').unwrap_or(&line));
-        // An input that the end cuts off is also evaluated, because this gives an error with its location. A line that is not
-        // UTF-8 is evaluated at once, because it is an error whatever follows.
+        // An input that is incomplete after the last line is also evaluated, because the user then gets an error with a location.
+        // A line that is not UTF-8 is evaluated at once, because no later line can make it valid.
         let is_text = !line.contains(char::REPLACEMENT_CHARACTER);
         if !is_last && is_text && session.is_incomplete(&input) {
             input.push('\n');

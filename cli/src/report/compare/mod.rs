@@ -22,8 +22,8 @@ pub struct Finished {
     pub folder: PathBuf,
     /// The seed, if it can be read from the run's configuration.
     pub seed: Option<u64>,
-    /// Curves of numbers by name (`pass@1`, `pass@16`, `entropy`, `length`); a point is the number of finished steps and the
-    /// value. The values are from evaluations, or from training if there was no evaluation.
+    /// The curve of each metric by its name (`pass@1`, `pass@16`, `entropy`, `length`); a point is the number of finished steps
+    /// and the value. The values are from evaluations, or from training if there was no evaluation.
     pub curves: BTreeMap<String, Vec<(f64, f64)>>,
     /// The run's log, which contains the versions that the run used.
     log: RunLog,
@@ -82,9 +82,8 @@ impl Finished {
 
     /// Removes the numbers after more than `steps` steps, so that a longer run can be compared.
     ///
-    /// # Errors
-    /// An error if a longer run has no evaluation after exactly `steps` steps, because an earlier evaluation would take its
-    /// place.
+    /// # Errors Returns an error if a longer run has no evaluation after exactly `steps` steps, because an earlier evaluation
+    /// would be used.
     pub fn cut(&mut self, steps: u64) -> Result<()> {
         let folder = self.folder.display();
         for (name, curve) in &mut self.curves {
@@ -100,7 +99,7 @@ impl Finished {
         Ok(())
     }
 
-    /// Returns the number with this name after `steps` steps or, if `steps` is `None`, the last number.
+    /// Returns the value of the metric `name` after `steps` steps or, if `steps` is `None`, the last value.
     fn at(&self, name: &str, steps: Option<f64>) -> Option<f64> {
         let mut curve = self.curves.get(name)?.iter().rev();
         let point = curve.find(|point| steps.is_none_or(|steps| point.0 == steps))?;
@@ -108,7 +107,7 @@ impl Finished {
     }
 }
 
-/// Checks that evaluations with `eval_samples` responses per prompt have the number `score`.
+/// Checks that evaluations with `eval_samples` responses per prompt report the metric `score`.
 pub fn check_score(score: &str, eval_samples: usize) -> Result<()> {
     let evaluation = Evaluation {
         pass_at: PassAt::of(&[], eval_samples),

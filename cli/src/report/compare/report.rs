@@ -29,9 +29,9 @@ const WIDEST: usize = 24;
 #[derive(Clone, Debug)]
 pub struct Comparison {
     designs: Vec<Compared>,
-    /// The name of the score, then the names of the other numbers.
+    /// The name of the score, followed by the names of the other metrics.
     numbers: Vec<String>,
-    /// The last step after which all runs have the score, if there is one.
+    /// The last step after which all runs have the score, if there is such a step.
     end: Option<f64>,
     /// A text for each run that failed, with the reason.
     failed: Vec<String>,
@@ -40,8 +40,8 @@ pub struct Comparison {
 }
 
 impl Comparison {
-    /// Compares each design with the first one. The score is pass@1 after the last step at which every run has it, or the mean
-    /// reward if no run has pass@1. The result lists the failed runs.
+    /// Compares each design with the first one. The score is pass@1 after the last step at which every run has a value for it, or
+    /// the mean reward if no run has pass@1. The result lists the failed runs.
     pub fn of(designs: Vec<Compared>, failed: &[FailedRun]) -> Comparison {
         let runs = || designs.iter().flat_map(|design| &design.runs);
         let has = |name: &str| runs().any(|run| run.curves.contains_key(name));
@@ -161,7 +161,7 @@ impl Comparison {
         claims.chain(self.no_curves()).collect()
     }
 
-    /// Says after which steps the numbers were taken, and how the estimates were made.
+    /// Returns a text that says after which steps the numbers were taken, and how the estimates were made.
     fn method(&self) -> String {
         let score = &self.numbers[0];
         let place = match self.end {
@@ -173,7 +173,7 @@ impl Comparison {
         )
     }
 
-    /// Says why there are no learning curves, if a design has too few points for a curve.
+    /// Returns the reason why there are no learning curves, if a design has too few points for a curve.
     fn no_curves(&self) -> Option<String> {
         let points = self.designs.iter();
         let points = points.map(|design| shared(design.runs.iter(), &self.numbers[0]).len());
@@ -184,7 +184,7 @@ impl Comparison {
         ))
     }
 
-    /// Draws the learning curves: the interquartile mean over seeds with its interval, and the reloads.
+    /// Draws the learning curves: the interquartile mean over seeds with its interval, and a line at each reload.
     pub fn figure(&self) -> Figure {
         let reloads = self.designs.iter().flat_map(|design| &design.runs);
         let reloads = reloads.flat_map(|run| run.log.versions().into_iter().skip(1));
@@ -328,7 +328,7 @@ fn machine() -> String {
     format!("{os} {arch}, {}{model}{memory}", counted(cores, "core"))
 }
 
-/// Returns the steps at which all runs have the number `name`; runs that never have this number are ignored.
+/// Returns the steps at which every run that reports the metric `name` has a value for it; other runs are ignored.
 fn shared<'r>(runs: impl Iterator<Item = &'r Finished>, name: &str) -> Vec<f64> {
     let mut curves = runs.filter_map(|run| run.curves.get(name));
     let steps = |curve: &Vec<(f64, f64)>| curve.iter().map(|point| point.0).collect::<Vec<f64>>();
@@ -340,7 +340,8 @@ fn shared<'r>(runs: impl Iterator<Item = &'r Finished>, name: &str) -> Vec<f64> 
     })
 }
 
-/// Returns the interquartile mean after at most `PLACES` of the steps that all runs have, including the last of these steps.
+/// Returns the interquartile mean of a metric after each of the `shared` steps; of more than `PLACES` steps, only some are used,
+/// but always the last.
 fn curve(runs: &[Finished], name: &str) -> Vec<(f64, Estimate)> {
     let shared = shared(runs.iter(), name);
     let every = shared.len().div_ceil(PLACES).max(1);
