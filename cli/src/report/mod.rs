@@ -20,7 +20,7 @@ use crate::{Result, wrong};
 use advlab::replace::Replacement;
 use advlab::{Diagnostic, Recipe};
 
-/// A report: a text and numbers, with a figure above the text if there is one.
+/// A report: a text, numbers, and in some reports a figure, which is shown above the text.
 #[derive(Clone, Debug)]
 pub struct Report {
     /// The colours and the width of the text.
@@ -30,7 +30,7 @@ pub struct Report {
     pub panels: usize,
     /// The lines of the text, without a final line break.
     pub text: String,
-    /// Whether a line was added. An empty text does not say this, because the line may be empty.
+    /// Whether a line was added. An empty `text` does not show this, because an added line may be empty.
     has_line: bool,
     /// The numbers as rows of a table: JSON objects with the same keys.
     pub rows: Vec<Value>,
@@ -38,7 +38,7 @@ pub struct Report {
     pub about: Value,
     /// The file names of the figure and the table in a folder, if the command can write both.
     pub names: Option<[&'static str; 2]>,
-    /// The report as a page, if its command writes one.
+    /// The report as an HTML page, if its command writes a page.
     pub page: Option<String>,
 }
 
@@ -133,9 +133,9 @@ impl Report {
         text.trim_end().to_string()
     }
 
-    /// Returns the text that a command prints. Without `out`, this is the figure and the text, if possible in at most `most`
-    /// lines. With `out`, the report is written to that file, with a figure of this width, and the text ends with the file's
-    /// name.
+    /// Returns the text that a command prints. If `out` is `None`, this is the figure and the text, if possible in at most `most`
+    /// lines. Otherwise, the report is written to the file `out`, with a figure of the given width, and the text ends with the
+    /// file's name.
     pub fn show(&mut self, out: Option<&Path>, width: FigureWidth, most: usize) -> Result<String> {
         let Some(path) = out else {
             return Ok(self.whole(most));

@@ -107,8 +107,8 @@ impl Runs<'_> {
         Ok((run, array))
     }
 
-    /// Times runs, each of which reuses the memory of the previous run's array, and returns their seconds. Returns `None` if
-    /// native kernels compute hooks although `native` is false, or compute no hook although `native` is true.
+    /// Returns the seconds of `runs` runs, each of which reuses the memory of the previous run's array. Returns `None` if native
+    /// kernels compute hooks although `native` is false, or compute no hook although `native` is true.
     fn times(&self, host: &Host, runs: usize, native: bool) -> Result<Option<Vec<f64>>> {
         // The first run is not timed, because memory and caches are not warm yet.
         if self.run(host)?.0.is_native != native {
@@ -118,7 +118,7 @@ impl Runs<'_> {
         (0..runs).map(seconds).collect()
     }
 
-    /// Times the operations of some runs, and returns the fastest run.
+    /// Times the operations of `runs` runs, and returns the fastest run.
     fn by_line(&self, host: &Host, runs: usize) -> Result<TimedRun> {
         let profile = Arc::new(Profile::default());
         let host = host.clone().with_profile(profile.clone());

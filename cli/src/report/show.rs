@@ -46,7 +46,7 @@ pub(crate) fn answer(answer: &Answer, paint: Paint) -> Option<String> {
         Answer::Nothing => return None,
         Answer::Tensor(computed) => tensor(computed, paint),
         Answer::Batch(columns) => batch(columns, paint).text,
-        // If the answer is a string, it is not cut.
+        // A string that is the whole answer is not cut.
         Answer::String(text) => format!("{text:?}"),
         other => brief(other, paint.width),
     })
@@ -242,7 +242,7 @@ fn in_rows(computed: &Computed, values: &[f64], paint: Paint) -> (Vec<String>, u
     let labels = labels.unwrap_or(0);
     let longest = rows.iter().map(|(_, list)| list.len()).max().unwrap_or(0);
     let room = paint.width.saturating_sub(labels + 2);
-    // Not more values are formatted than would fit if each took two characters and a space.
+    // No more values are formatted than would fit if each took one character and two spaces.
     let most = longest.min(room / 3);
     let shown = rows.iter().flat_map(|(_, list)| list.iter().take(most));
     let numbers = column(&shown.map(|&index| values[index]).collect::<Vec<f64>>());

@@ -1,6 +1,6 @@
-//! Scores of several seeds: means, interquartile means with bootstrap intervals, and the probability of improvement, as in
-//! rliable (Agarwal et al., arXiv 2108.13264); and an exact test, because such intervals from few scores miss the true value too
-//! often to decide whether two designs differ.
+//! Statistics of scores over seeds: means, interquartile means with bootstrap intervals, and the probability of improvement, as
+//! in rliable (Agarwal et al., arXiv 2108.13264). A rank test decides whether two designs differ, because bootstrap intervals
+//! from few scores miss the true value too often.
 
 use advlab_train::random::{Purpose, StreamKey};
 
@@ -9,7 +9,7 @@ const RESAMPLES: usize = 2000;
 /// The share of the resamples that lie beyond each end of an interval.
 const OUTSIDE: f64 = 0.025;
 /// If the number of one design's scores times the number of all scores is at most `COUNTED`, the test counts all divisions of the
-/// scores; else it draws `DRAWN` divisions.
+/// scores between the designs; otherwise, it draws `DRAWN` divisions.
 const COUNTED: usize = 5_000;
 const DRAWN: usize = 20_000;
 /// The significance level: a difference is claimed if its adjusted p-value is at most this number.
@@ -106,8 +106,8 @@ pub fn holm(values: &[f64]) -> Vec<f64> {
     values.iter().map(adjusted).collect()
 }
 
-/// Returns the smallest p-value that two designs with `one` and `other` scores can have. They have it if all scores of one design
-/// are higher than those of the other.
+/// Returns the smallest p-value that two designs with `one` and `other` scores can have. It is reached if all scores of one
+/// design are higher than all scores of the other.
 pub fn least_p(one: usize, other: usize) -> f64 {
     let ways = (1..=one).map(|i| (other + i) as f64 / i as f64);
     2.0 / ways.product::<f64>()

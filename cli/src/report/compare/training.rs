@@ -1,4 +1,4 @@
-//! The runs of a comparison. Each run has a folder, several runs are trained at a time, and stopped runs are resumed.
+//! Trains the runs of a comparison, each in its own folder and several at a time, and resumes runs that were stopped.
 
 use std::panic::resume_unwind;
 use std::path::{Path, PathBuf};
@@ -110,8 +110,8 @@ fn check_versions(run: &RunFolder, config: &Config) -> Result<()> {
     Ok(())
 }
 
-/// Trains the runs until all steps are done or `stop` is set. As many runs as there are cores are trained at a time, but only one
-/// run of a language model; the runs share the cores. Returns the runs that failed.
+/// Trains the runs until all steps are done or `stop` is set. As many runs as there are cores are trained at a time, or one at a
+/// time if the policy of any run is a language model. Returns the runs that failed.
 pub fn train_all(runs: &[Planned], stop: &AtomicBool, progress: &OnProgress<'_>) -> Vec<FailedRun> {
     let is_left = |run: &&Planned| run.done < run.config.steps;
     let left: Vec<&Planned> = runs.iter().filter(is_left).collect();

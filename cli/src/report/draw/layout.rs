@@ -35,7 +35,7 @@ impl Figure {
     /// Draws the figure as SVG. The title is only metadata, because a paper has the title in the caption.
     pub fn svg(&self) -> String {
         let columns = self.columns.clamp(1, self.panels.len().max(1));
-        // A paper's column is 3.25 inches wide, and its page 6.75 inches.
+        // A paper's column is 3.25 inches wide, and the text of its page 6.75 inches (an inch is 96 pixels).
         let (width, columns, heights) = match self.width {
             FigureWidth::Double => (648.0, columns, [260.0, 230.0, 190.0, 130.0]),
             FigureWidth::Single => (312.0, columns.div_ceil(3), [190.0, 130.0, 130.0, 130.0]),

@@ -23,7 +23,7 @@ pub enum Mark {
     /// A line to compare other lines with: thin, dashed and grey.
     Reference,
     Points,
-    /// Bars from 0, one per point, as wide as the distance between the points.
+    /// Bars from 0, one per point, which are a little narrower than the distance between the points.
     Bars,
     /// The area between each point and the y value given here, in the ink of the line with the same name.
     Band(Vec<f64>),
@@ -90,7 +90,7 @@ impl Series {
         points.map(|(index, &(x, y))| (x, y, third.get(index).copied()))
     }
 
-    /// Returns x, y and the third number of the points that can be drawn; y takes the place of a missing third number.
+    /// Returns x, y and the third number of the points that can be drawn; y replaces a missing third number.
     fn finite(&self) -> impl Iterator<Item = (f64, f64, f64)> + '_ {
         let points = self.all().map(|(x, y, z)| (x, y, z.unwrap_or(y)));
         points.filter(|(x, y, z)| x.is_finite() && y.is_finite() && z.is_finite())

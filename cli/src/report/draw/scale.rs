@@ -65,7 +65,7 @@ impl Range {
     }
 }
 
-/// Returns the distance between evenly spaced positions on an axis; `places` has each position at least once.
+/// Returns the distance between evenly spaced positions on an axis; `places` contains each position at least once.
 fn apart((least, most): (f64, f64), places: impl Iterator<Item = f64>) -> f64 {
     let mut places: Vec<f64> = places.collect();
     places.sort_by(f64::total_cmp);

@@ -14,7 +14,7 @@ use advlab::script::Host;
 use advlab::session::Session;
 use advlab::tensor::Level;
 
-/// Two values count as equal if they differ by at most this, relative to the larger value, because trainers dump f32.
+/// Two values count as equal if they differ by at most this fraction of the larger value, because trainers dump f32.
 const ROUNDING: f64 = 1e-6;
 /// Columns that may be computed from other columns.
 const COMPUTED: [&str; 3] = ["reward", "correct", "length"];
@@ -28,11 +28,10 @@ struct Row {
 }
 
 /// Compares two batches response by response. Responses are paired by their order within groups of the same name if both batches
-/// have the same groups, and all names are texts, or if the numbers of responses differ. Otherwise, responses are paired by their
-/// order in the batches.
+/// have the same group names and no name is a number, or if the numbers of responses differ. Otherwise, responses are paired by
+/// their order in the batches.
 ///
-/// # Errors
-/// An error if no two responses can be compared.
+/// # Errors Returns an error if no two responses can be compared.
 pub fn report(names: [&str; 2], batches: [&Batch; 2], paint: Paint) -> Result<Report> {
     let mut report = Report::new(paint);
     let [a, b] = batches.map(Batch::layout);

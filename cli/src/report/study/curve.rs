@@ -16,8 +16,8 @@ use advlab_train::random::{Purpose, RandomStream, StreamKey};
 
 /// The approximate number of rows of the table below a curve.
 const ROWS: usize = 9;
-/// If there is room, the batch of a curve has, for each group of the curve, this many groups whose accuracies are those of the
-/// given batch.
+/// For each point of a curve, the batch of the curve has about this many more groups, if there is room; their accuracies are
+/// those of the given batch.
 const OWN: usize = 20;
 /// The largest number of responses in a batch that is made for a curve.
 const RESPONSES: usize = 1 << 16;
@@ -78,7 +78,7 @@ impl Point {
 pub struct Curve {
     /// `points[r]` is for r right responses, averaged over the draws.
     pub points: Vec<Point>,
-    /// Whether the other groups of the batch matter: a single group would get other advantages, or an error.
+    /// Whether a group's advantages depend on the other groups of the batch, or cannot be computed without other groups.
     pub depends_on_batch: bool,
     /// Whether equal responses in a group can have different advantages, because of the responses' order or by chance.
     pub depends_on_order: bool,

@@ -1,5 +1,5 @@
-//! The distribution of the gradient: shares of the sum of |A| by group accuracy, by length, by position, and of right and wrong
-//! responses, for one design or for several designs side by side.
+//! The distribution of the gradient: shares of the sum of |A| by group accuracy, by correctness, by length and by position, for
+//! one design or for several designs side by side.
 
 use std::collections::HashMap;
 use std::iter::repeat_n;
@@ -28,7 +28,7 @@ const ACCURACIES: &str = "0, all wrong; (0, 1/4]; (1/4, 1/2]; (1/2, 3/4]; (3/4, 
 /// The name of the division of each response's tokens by position, and the names of its parts.
 const POSITION: &str = "position";
 const QUARTERS: &str = "first quarter; second; third; last quarter";
-/// The largest number of values of a column that each form a separate part.
+/// The largest number of distinct values of a column that each form a separate part.
 const VALUES: usize = 8;
 /// The largest width of a bar in the table.
 const BAR: f64 = 24.0;
@@ -65,9 +65,9 @@ pub struct Part {
 /// The distribution of a batch's signal over parts of its tokens.
 #[derive(Clone, Debug, Serialize)]
 pub struct Mass {
-    /// The shares, table by table.
+    /// The parts of all divisions, one division after another.
     pub parts: Vec<Part>,
-    /// The name of the loss to whose gradient the shares belong.
+    /// The name of the loss whose gradient gives the shares of |dloss/dlogp|.
     pub loss: Option<String>,
     /// A summary of the outcome; its `effective_responses` is the number of responses over which the sum of |A| is spread.
     pub summary: Summary,
@@ -242,7 +242,8 @@ fn shares(all: &[(String, Mass)], report: &mut Report) {
     report.table(&rows);
 }
 
-/// Draws the shares of |A| by the parts' mean property, with the shares of the tokens as a reference.
+/// Draws each part's share of |A| over the part's mean accuracy, length, position or number of turns; the shares of the tokens
+/// are a reference.
 fn figure(all: &[(String, Mass)]) -> Figure {
     let panel = |&(by, x): &(&str, &str)| {
         let line = |name: &str, mark, mass: &Mass, of: fn(&Part) -> f64| {
@@ -456,7 +457,8 @@ fn sums(
             sums[3] += own[0] * place;
         };
         let mut whole = [0.0; 3];
-        // All tokens of a quarter belong to the same part, whatever the property.
+        // All tokens of a quarter belong to one part of each division, except a division by a token column, which is handled
+        // below.
         for quarter in 0..PARTS {
             let [start, end] = [quarter, quarter + 1].map(|part| (part * count).div_ceil(PARTS));
             if start == end {

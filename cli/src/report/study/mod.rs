@@ -75,7 +75,7 @@ pub(crate) fn with_neutral(recipe: &Recipe, batch: &Batch) -> Result<Batch> {
     Design { recipe, advantage }.batch(batch)
 }
 
-/// A recipe's step on a batch.
+/// The result of a recipe's step on a batch.
 pub struct Trial {
     pub recipe: Recipe,
     /// The batch, with the [`NEUTRAL`] advantage if the recipe is a loss on `batch.advantage` and the batch has no advantage.
