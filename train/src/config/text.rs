@@ -26,7 +26,7 @@ impl Default for Config {
 }
 
 impl Config {
-    /// Reads a TOML file; keys that the file lacks have their defaults.
+    /// Reads a TOML file; keys that the file lacks get their defaults.
     pub fn read(path: &Path) -> Result<Config> {
         let text = advlab::regular_file::read_to_string(path).map_err(io("read", path))?;
         Config::parse(path, &text).map_err(|mut error| {

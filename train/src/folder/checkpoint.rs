@@ -144,7 +144,7 @@ fn crc_of(value: &Value) -> u32 {
     crc32c::crc32c(value.to_string().as_bytes())
 }
 
-/// Returns the CRC-32C of a file, which is never completely in memory.
+/// Returns the CRC-32C of a file. The file is read in parts, because it may not fit in memory.
 fn crc_of_file(file: File) -> io::Result<u32> {
     let mut file = BufReader::with_capacity(1 << 20, Crc32cReader::new(file));
     io::copy(&mut file, &mut io::sink())?;

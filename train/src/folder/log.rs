@@ -18,7 +18,7 @@ use advlab::script::{Builtin, Host, Recipe};
 /// A line of `reloads.jsonl`.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct LogLine {
-    /// The step of the event: the first step with a new version, or the step that failed.
+    /// The step of the event, such as the first step with a new version, or the step at which a version failed.
     pub step: u64,
     /// The event.
     #[serde(flatten)]
@@ -92,7 +92,7 @@ pub enum LogEvent {
         #[serde(default)]
         still_using: String,
     },
-    /// The recipe's file holds the version in use again, after the file was missing or held a rejected version.
+    /// The recipe's file contains the version in use again, after the file was missing or contained a rejected version.
     Reverted { version: String },
     /// Another warning for the user, about the recipe's file or the run's numbers.
     Warning { message: String },
@@ -279,8 +279,8 @@ impl RunLog {
         }
     }
 
-    /// Returns the saved version whose hash begins with `version`. An empty `version` finds nothing; several such versions are an
-    /// error.
+    /// Returns the saved version whose hash begins with `version`. An empty `version` finds nothing; it is an error if several
+    /// versions begin so.
     pub(crate) fn kept(&self, version: &str) -> Result<Option<&KeptVersion>> {
         let kept = self.0.iter().filter_map(|line| match &line.event {
             LogEvent::Start { recipe, .. }

@@ -69,7 +69,7 @@ impl RunWriter {
     pub(crate) fn sync(&self) -> Result<()> {
         self.metrics.sync()?;
         self.log.sync()?;
-        // This syncs the names of these files and of the configuration.
+        // The folder is synced too, because it contains the names of these files and of the configuration.
         sync_folder(&self.folder.path)
     }
 

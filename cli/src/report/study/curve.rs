@@ -27,7 +27,7 @@ const CELLS: usize = 1 << 21;
 const LEAST: usize = 8;
 /// The number of random draws if the advantage depends on more than the number of right responses.
 const DRAWS: u64 = 64;
-/// A difference below this, relative to the largest advantage, counts as a rounding error.
+/// The largest relative difference that counts as a rounding error.
 pub(super) const ROUNDING: f64 = 1e-9;
 
 /// The advantages in a group with a given number of right responses.

@@ -95,8 +95,8 @@ impl Objective {
         self.mean(&weights.collect::<Vec<f64>>())
     }
 
-    /// Computes the weighted sum of A+(s + 1) - A-(s) over s. Returns its mean over the draws, and the standard error of the
-    /// mean.
+    /// Computes the weighted sum of A+(s + 1) - A-(s) over s. Returns the mean of this sum over the draws, and the standard error
+    /// of the mean.
     fn mean(&self, weights: &[f64]) -> (f64, f64) {
         let difference =
             |pair: &[Point]| pair[1].of_right.unwrap_or(0.0) - pair[0].of_wrong.unwrap_or(0.0);
@@ -299,7 +299,7 @@ fn beyond_p(curve: &Result<Curve>, tried: &Result<Outcome>) -> Option<&'static s
     }
 }
 
-/// Returns whether equally right responses of a group have different advantages because their tokens differ.
+/// Returns whether responses of a group with the same label have different advantages because their tokens differ.
 fn looks_at_tokens(outcome: &Outcome) -> bool {
     let (advantage, layout) = (outcome.advantage.by_response(), outcome.advantage.layout());
     let Some(correct) = &outcome.correct else {

@@ -46,9 +46,9 @@ pub fn multiples(title: String, all: &[Objective]) -> Figure {
     Figure::new(title, 4, all.iter().map(panel).collect())
 }
 
-/// Draws a panel with the F' of the designs, scaled to a mean of 1, the nearest known objectives and the reward, and a panel with
-/// F. If a correlation is given, the figure also shows the noise of an update. If there are too many designs to tell apart, each
-/// F' has a small panel.
+/// Draws a panel with the F' of the designs, of the nearest known objectives and of the reward, each scaled to a mean of 1, and a
+/// panel with the designs' F. If a correlation is given, the figure also shows the noise of an update. If there are too many
+/// designs to tell apart, each F' has a small panel.
 pub fn figure(all: &[Objective], correlation: Option<f64>) -> Figure {
     let size = all[0].size;
     if all.len() > MOST {
@@ -113,7 +113,7 @@ fn scale(objective: &Objective) -> f64 {
 }
 
 /// Reports the objectives of recipes as a figure, a table and numbers, for groups of `size` or, if `size` is `None`, for the size
-/// of the input's largest group, or for 16 without an input.
+/// of the input's largest group, or for groups of 16 if there is no input.
 pub fn report(
     recipes: &[Recipe],
     input: Option<&Batch>,
@@ -247,7 +247,7 @@ fn notes(objective: &Objective, report: &mut Report) {
     notes.for_each(|note| report.row("  note", TEXTS, note));
 }
 
-/// Returns the number of groups whose mean update has a signal-to-noise ratio of 1, if the signal has the right sign.
+/// Returns the number of groups whose mean update has a signal-to-noise ratio of 1, or `None` if the signal is not positive.
 fn groups(update: Update) -> Option<f64> {
     let ratio = update.ratio();
     (ratio > 0.0).then(|| 1.0 / (ratio * ratio))

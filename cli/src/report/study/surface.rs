@@ -6,14 +6,14 @@ use advlab::Batch;
 use advlab::check::usual;
 use advlab::script::{Hook, Loss, Recipe};
 
-/// The number of cells per unit of the ratio, which ranges from 0 to 2. Clips at multiples of 1 / RATIOS lie between cells. The
-/// advantage ranges from -2 to 2, in `ADVANTAGES` steps on either side of 0.
+/// The number of cells per unit of the ratio, which ranges from 0 to 2. Clip bounds at multiples of 1 / RATIOS lie between cells.
+/// The advantage ranges from -2 to 2, in `ADVANTAGES` steps on either side of 0.
 const RATIOS: usize = 20;
 const ADVANTAGES: i32 = 10;
 /// The advantages at which the loss is drawn as lines.
 const LINES: [f64; 2] = [1.0, -1.0];
-/// Points are added to a line until, between any two neighbouring points, the line is straight up to `STRAIGHT` times its height,
-/// or the points are no farther apart than `CLOSE`.
+/// Points are added to a line until, between any two neighbouring points, the line is straight up to `STRAIGHT` times its largest
+/// |value|, or the points are no farther apart than `CLOSE`.
 const STRAIGHT: f64 = 1e-6;
 const CLOSE: f64 = 1e-9;
 /// The largest number of points of a line.

@@ -1,5 +1,4 @@
-//! A batch that a run has saved, with the recipe's advantage: groups, responses with their tokens, and the responses' shares of
-//! the gradient.
+//! A batch that a run has saved, with the recipe's advantage: groups, responses with their tokens, and shares of the sum of |A|.
 
 use std::path::Path;
 
@@ -47,7 +46,7 @@ impl KeptBatch {
         })
     }
 
-    /// Returns the groups, each as `[name, responses, accuracy, mean |A|, mean length]`, and the shares of the signal.
+    /// Returns the groups, each as `[name, responses, accuracy, mean |A|, mean length]`, and the shares of the sum of |A|.
     pub(super) fn groups(&self) -> Value {
         let layout = self.trial.batch.layout();
         let accuracy = self.trial.outcome.correct.as_ref().map(accuracies);

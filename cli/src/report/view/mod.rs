@@ -31,7 +31,8 @@ const STYLE: &str = include_str!("page.css");
 const SCRIPT: &str = include_str!("page.js");
 const _: () = assert!(HTML.len() + STYLE.len() + SCRIPT.len() < 40_000);
 
-/// The largest number of bytes of responses in an exported page, and of rows per run.
+/// The number of bytes in an exported page after which no more batches and script changes are added; also the limit of rows per
+/// run.
 const EXPORTED: usize = 8 << 20;
 /// The server searches for new runs only at each tenth request for news, because a page sends two such requests a second.
 const LOOKS: usize = 10;

@@ -2,13 +2,13 @@
 const $ = (id) => document.getElementById(id);
 const data = JSON.parse($("data").textContent);
 const token = new URLSearchParams(location.search).get("token");
-// The first curves; the recipe's metrics follow the fifth.
+// The curves shown first; the recipe's metrics follow the fifth.
 const FIRST = "pass@1 pass@K reward_mean length entropy groups_without_signal effective_responses advantage_std loss kl clip_share grad_norm".split(" ");
 const runs = [], panels = new Map();
 let chosen = 0, mark = null, cursor = null, zoom = null, drag = null, waiting = false, ahead = 0;
 // The reader's settings, kept in the address.
 const view = { search: "", smooth: "0", time: false, seeds: false, log: [], moved: [] };
-try { Object.assign(view, JSON.parse(decodeURIComponent(location.hash.slice(1)))); } catch { /* None. */ }
+try { Object.assign(view, JSON.parse(decodeURIComponent(location.hash.slice(1)))); } catch { /* No settings. */ }
 const now = () => runs[chosen];
 const isUse = (event) => event.kind === "use";
 
@@ -63,7 +63,7 @@ function addRow(run, row) {
 }
 
 const plain = (name) => name.replace("metrics/", ""), short = (version) => String(version).slice(0, 6);
-// An event's mark and line.
+// Adds an event, with its mark's kind and its line.
 function addEvent(run, { event, step = 0, from, version, error, message, lines_added = 0, lines_removed = 0, imports = [], effect = [] }) {
 	const [kind, line] = {
 		start: ["", `${short(version)} begins`],
@@ -75,7 +75,7 @@ function addEvent(run, { event, step = 0, from, version, error, message, lines_a
 	run.events.push({ step, kind, line, from, version, effect });
 }
 
-// The means over up to 50 steps before and after a step, to the next change.
+// Returns means over up to 50 steps before and after a change, up to adjacent changes.
 function around({ events, curves }, index) {
 	const { step } = events[index], uses = events.filter(isUse).map((own) => own.step);
 	const from = Math.max(0, step - 50, ...uses.filter((own) => own < step)), to = Math.min(step + 50, ...uses.filter((own) => own > step));
@@ -96,7 +96,7 @@ function ticks(least, most, wanted) {
 	return all;
 }
 
-// The names of the shown panels, and of all other numbers.
+// Returns the names of the panels, and of all other numbers.
 function names() {
 	const all = [...new Set(runs.flatMap((run) => Object.keys(run.curves).map((name) => name.replace("evaluation/", ""))))];
 	const most = Math.max(...all.map((name) => /^pass@(\d+)$/.exec(name)?.[1] ?? 0));
@@ -113,7 +113,6 @@ function set(key, value) {
 	history.replaceState(null, "", "#" + encodeURIComponent(JSON.stringify(view)));
 	redraw();
 }
-// Adds a name or removes it.
 const toggle = (key, name) => set(key, view[key].includes(name) ? view[key].filter((own) => own !== name) : [...view[key], name]);
 
 function panel(name) {
@@ -144,10 +143,10 @@ const zoomTo = (ends) => { zoom = ends; redraw(); };
 
 const done = (run) => Math.max(0, run.step);
 
-// A run's settings, and its first version.
+// Returns a run's settings and first version.
 const settings = ({ heading: { recipe, seed, steps, settings }, events }) => ({ recipe, seed, steps, ...settings, version: events?.[0] && short(events[0].version) });
 
-// Each list is drawn as a line: one run, or a design's seeds.
+// Returns lists of runs, each drawn as a line: one run, or a design's seeds.
 function families() {
 	const all = {};
 	for (const [id, run] of runs.entries()) {
@@ -159,7 +158,6 @@ function families() {
 	return Object.values(all).filter(({ members }) => members.length);
 }
 
-// The first index in a sorted list with at least this value.
 function bisect(all, value, low = 0, high = all.length) {
 	if (low >= high) return low;
 	const middle = (low + high) >> 1;
@@ -168,21 +166,20 @@ function bisect(all, value, low = 0, high = all.length) {
 
 const clock = (run) => run.curves.time ?? { steps: [], values: [] };
 
-// A step's x: its number, or the seconds since the first row.
+// Returns a step's x: its number, or the seconds since the first row.
 function along(run, step) {
 	if (!view.time) return step;
 	const { steps, values } = clock(run);
 	return values[Math.min(bisect(steps, step), values.length - 1)] - values[0];
 }
 
-// The number of steps per mark.
 const stride = (steps) => 2 ** Math.max(0, Math.ceil(Math.log2(steps / MARKS)));
 
-// A curve's marks, `[x, mean, least, most, count]`. An evaluation belongs to the previous step.
+// Returns a curve's marks, `[x, mean, least, most, count]`. An evaluation has the previous step's time.
 function marked(run, { steps, values }, isLate, [from, to]) {
 	const marks = [], times = clock(run);
 	const stepAt = (x) => view.time ? times.steps[bisect(times.values, times.values[0] + x)] ?? Infinity : x;
-	// One more point at each end.
+	// One more point continues the line at each end.
 	const first = Math.max(0, bisect(steps, stepAt(from)) - 1), end = Math.min(steps.length, bisect(steps, stepAt(to)) + 2);
 	const width = stride(view.time ? steps[end - 1] - steps[first] : to - from);
 	let last = null, part = NaN;
@@ -198,7 +195,7 @@ function marked(run, { steps, values }, isLate, [from, to]) {
 	return marks.filter(([x]) => !isNaN(x));
 }
 
-// Mean, minimum and maximum of the runs' marks.
+// Returns mean, minimum and maximum over the runs.
 function merged(all, width) {
 	const parts = {};
 	for (const [run, marks] of all.entries()) for (const [x, mean] of marks) {
@@ -211,7 +208,7 @@ function merged(all, width) {
 	});
 }
 
-// An unbiased exponential mean over a share of the axis.
+// Returns unbiased exponential means over a share of the axis.
 function smoothed(marks, size) {
 	let sum = 0, weight = 0, before = 0;
 	return marks.map(([x, mean, , , count]) => {
@@ -253,7 +250,7 @@ function draw(one, width, range, all) {
 	const path = (marks, index) => marks.reduce((path, mark) => `${path}${x(mark[0])},${y(mark[index])} `, "");
 	let out = "", upright = ticks(least, most, 4);
 	if (isLog) {
-		// Powers of ten, if the axis has two.
+		// Only powers of ten are used if there are two.
 		const powers = upright.filter(Number.isInteger);
 		upright = powers.length > 1 ? powers.map((power) => 10 ** power) : ticks(10 ** least, 10 ** most, 4);
 	}
@@ -262,7 +259,6 @@ function draw(one, width, range, all) {
 	for (const tick of ticks(range[0] / seconds, range[1] / seconds, width / 90)) {
 		if (view.time || tick % 1 === 0) out += `<text x="${x(tick * seconds)}" y="159" text-anchor="middle">${tick >= 1e4 ? tick / 1e3 + "k" : number(tick, 6) + name}</text>`;
 	}
-	// Curves are clipped to the axis.
 	out += `<svg x="${LEFT}" width="${plot}" viewBox="${LEFT} 0 ${plot} 164">`;
 	if (now().shown) {
 		const upright = (events) => [...new Set(events.map(({ step }) => Math.round(x(along(now(), step)))))].filter(isFinite).map((x) => `M${x} ${TOP}V${FLOOR}`).join("");
@@ -283,7 +279,7 @@ function draw(one, width, range, all) {
 	read(one);
 }
 
-// The values at the cursor, or the newest values.
+// Shows the values at the cursor, or the newest.
 function read(one) {
 	const values = one.lines.filter((line) => line.members.includes(now())).map(({ marks, prefix }) => {
 		const last = cursor === null ? marks.at(-1) : marks.findLast((mark) => mark[0] <= cursor);
@@ -297,7 +293,6 @@ function read(one) {
 	one.svg.lastChild.setAttribute("d", `M${at} ${TOP}V${FLOOR}H${from}V${TOP}Z`);
 }
 
-// The x value of a pointer event.
 function valueAt({ svg, width, range }, event) {
 	const share = (event.clientX - svg.getBoundingClientRect().left - LEFT) / (width - LEFT - RIGHT);
 	const value = range[0] + Math.min(1, Math.max(0, share)) * (range[1] - range[0]);
@@ -356,7 +351,7 @@ $("strip").onkeydown = (event) => {
 	next.focus();
 };
 
-// A share is a bar behind its cell.
+// A share is drawn as a bar in its cell.
 function table(heads, rows, share = () => null) {
 	const cell = (row) => (content, column) => {
 		const part = share(row, column);
@@ -365,7 +360,7 @@ function table(heads, rows, share = () => null) {
 	return el("table", {}, el("thead", {}, el("tr", {}, ...heads.map((head) => says("th", head)))), el("tbody", {}, ...rows.map((cells, row) => el("tr", {}, ...cells.map(cell(row))))));
 }
 
-// A table that a click on a heading sorts. `order`: a column and a sign.
+// Shows a table that a click on a heading sorts. `order` is a column and a sign.
 function sortable(id, order, heads, rows, shown, current, pick, share) {
 	const [column, sign] = order, value = (index) => rows[index][column] ?? -1;
 	const compare = (a, b) => typeof a === "number" && typeof b === "number" ? a - b : String(a).localeCompare(b, "en", { numeric: true });
@@ -399,7 +394,7 @@ function changed(line, other) {
 	return [line.slice(1, start), says("mark", line.slice(start, to)), line.slice(to)];
 }
 
-// A diff of removed lines and their replacements.
+// Shows a diff; marks how a removed line was replaced.
 function changedLines(diff) {
 	const lines = diff.trimEnd().split("\n"), others = [], kinds = { "+": "add", "-": "del", "@": "gap" };
 	for (const { 1: removed, 2: added, index } of lines.map((line) => line[0]).join("").matchAll(/(-+)(\++)/g)) {
@@ -437,7 +432,7 @@ async function choose(index, scroll) {
 let batch = null, group = 0, picked = null, sorted = [3, -1], loading = false, drawn = "";
 const asked = () => `?run=${chosen}&step=${$("steps").value}`;
 
-// The newest batch is shown unless another was chosen.
+// The newest batch is shown unless another batch was chosen.
 function kept() {
 	const select = $("steps"), all = now().heading.batches;
 	if (select.textContent === all.join("")) return;
@@ -521,14 +516,14 @@ function turn(id) {
 	head();
 }
 
-// Reads a file's new lines; returns true on failure. If the last line differs, the file was cut.
+// Reads a file's new lines; returns true on failure. If the last line has changed, the file is read again.
 async function grow(run, id, file, add) {
 	const size = run.heading[file];
 	let into = run;
 	if (add === addRow && size > 4e6 && !run.metrics.last && !data.answers) {
-		// Reading all rows takes long: first a sample.
+		// Reading all rows takes long, so a sample is shown first.
 		const { text = "" } = await get(`sample?run=${id}`);
-		for (const line of text.split("\n")) try { addRow(run, JSON.parse(line)); } catch { /* See below. */ }
+		for (const line of text.split("\n")) try { addRow(run, JSON.parse(line)); } catch { /* Read again below. */ }
 		into = empty();
 		run.isSample = true;
 		redraw();
@@ -608,7 +603,7 @@ function head() {
 	redraw();
 }
 
-// A run's progress, and whether it is over.
+// Returns a run's progress, and whether it is over.
 function place({ exists, done, steps, is_stopped }) {
 	if (!exists) return ["the folder is gone", true];
 	const at = done ? `step ${done}${steps ? ` of ${steps}` : ""}` : "the first step";
@@ -624,7 +619,7 @@ function state() {
 	$("state").textContent = (problem ?? at) + (isSample ? ", a sample of its rows" : "") + (live || !written ? "" : ", written " + new Date(written * 1e3).toLocaleString());
 }
 
-// The runs, the settings in which they differ, and their newest numbers.
+// Shows the runs, the settings in which they differ, and their newest numbers.
 const order = [0, 1];
 function chooser() {
 	const keys = [...new Set(runs.flatMap((run) => Object.keys(settings(run))))].filter((key) => new Set(runs.map((run) => settings(run)[key])).size > 1);

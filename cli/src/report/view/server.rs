@@ -59,7 +59,7 @@ impl Server {
         })
     }
 
-    /// Returns the address of the page. It includes the token, because every user of the machine can reach the port.
+    /// Returns the address of the page. The address includes the token, because every user of the machine can reach the port.
     pub fn address(&self) -> io::Result<String> {
         let address = self.listener.local_addr()?;
         Ok(format!("http://{address}/?token={}", self.token))

@@ -168,8 +168,8 @@ pub(super) fn for_others(json: &Value) -> Value {
     serde_json::from_str(&(shown + &text[rest..])).unwrap_or_default()
 }
 
-/// Returns whether an absolute path begins at the `/` between two texts. It does not if the `/` is within a relative path or in
-/// the `//` of an address.
+/// Returns whether an absolute path begins at the `/` between two texts. Returns `false` if the `/` is within a relative path or
+/// in the `//` of an address.
 fn begins_path(before: &str, after: &str) -> bool {
     let left = before.trim_end_matches('/');
     let is_address = left.ends_with(':') && before.len() == left.len() + 1;
