@@ -48,7 +48,8 @@ impl StreamKey {
         }
     }
 
-    /// Returns the family for a later turn of the step's responses, or for another attempt at the step. Steps are far below 2^48.
+    /// Returns the family for a later turn of the step's responses, or for another attempt at the step. Turn and attempt use the
+    /// step's upper bits, which are free because steps are far below 2^48.
     pub const fn again(self, turn: u8, attempt: u8) -> StreamKey {
         let other = ((turn as u64) << 48) | ((attempt as u64) << 56);
         StreamKey {

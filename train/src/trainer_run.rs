@@ -100,7 +100,7 @@ impl TrainerRun {
         Ok(())
     }
 
-    /// Notes that the trainer has loaded a saved state. Its next step may then be the folder's first step (see `check`).
+    /// Records that the trainer has loaded a saved state. Its next step may then be the folder's first step (see `check`).
     pub fn resume(&mut self) {
         self.first = None;
     }

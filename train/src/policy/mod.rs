@@ -198,7 +198,7 @@ impl Responses {
         selected
     }
 
-    /// Checks that each response belongs to a prompt, has at most `longest` tokens, and that all tokens are in the vocabulary.
+    /// Checks that each response belongs to a prompt and has at most `longest` tokens, and that all tokens are in the vocabulary.
     fn check(&self, vocabulary: usize, longest: usize) -> Result<()> {
         for (index, &owner) in self.owners.iter().enumerate() {
             let (tokens, what) = (self.response(index), format!("response {index}"));

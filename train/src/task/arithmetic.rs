@@ -9,7 +9,7 @@ const STOP: u32 = 10;
 const EQUALS: u32 = 11;
 const PLUS: u32 = 12;
 
-/// The signs of the tokens 0 to 12.
+/// The characters that show the tokens 0 to 12.
 const SIGNS: [char; 13] = [
     '0', '1', '2', '3', '4', '5', '6', '7', '8', '9', '■', '=', '+',
 ];

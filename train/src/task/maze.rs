@@ -14,7 +14,7 @@ const GOAL: u32 = 8;
 /// The changes of row and column by the moves 0 to 3: up, down, left, right.
 const MOVES: [(isize, isize); 4] = [(-1, 0), (1, 0), (0, -1), (0, 1)];
 
-/// The sign of each token, and then the sign for the last cell of a walk that does not end on the goal.
+/// The character that shows each token, followed by the character for the last cell of a walk that does not end on the goal.
 const SIGNS: [char; 10] = ['↑', '↓', '←', '→', '■', '·', '█', 'S', 'G', '×'];
 const END: u32 = 9;
 

@@ -190,7 +190,7 @@ pub(super) fn pooled_prompts(
 ) -> Result<(Vec<usize>, Vec<Prompt>)> {
     let taken: HashSet<&usize> = taken.iter().collect();
     let mut order: Vec<usize> = (0..pool).filter(|index| !taken.contains(index)).collect();
-    // No prompt is drawn from this stream.
+    // The order is drawn from a stream from which no prompt is drawn.
     let mut stream = key.stream(u64::MAX);
     for next in 0..count.min(order.len()) {
         let left = (order.len() - next) as u64;
@@ -202,7 +202,7 @@ pub(super) fn pooled_prompts(
     Ok((order, prompts))
 }
 
-/// Returns the signs of tokens, separated by spaces so that each sign counts as a token.
+/// Returns the characters that show tokens, separated by spaces so that each character counts as a token.
 fn words(tokens: &[u32], signs: &[char]) -> String {
     let sign = |token: &u32| signs.get(*token as usize).unwrap_or(&'?').to_string();
     tokens.iter().map(sign).collect::<Vec<_>>().join(" ")

@@ -87,8 +87,8 @@ pub struct ModelConfig {
 impl ModelConfig {
     /// Reads a model's `config.json`.
     ///
-    /// # Errors
-    /// [`Diagnostics`] if the file cannot be read, belongs to an unsupported model, or has sizes that contradict each other.
+    /// # Errors Returns an error if the file cannot be read, belongs to an unsupported model, or has sizes that contradict each
+    /// other.
     pub fn read(path: &Path) -> Result<Self> {
         let mut keys: Map<String, Value> = read_json(path)?;
         keys.retain(|_, value| !value.is_null());
@@ -172,7 +172,7 @@ impl ModelConfig {
     }
 }
 
-/// Adds keys that a file may omit, and converts RoPE's keys to the form of version 5: in version 4 the base was beside
+/// Adds keys that a file may omit, and converts RoPE's keys to the form of transformers 5: in version 4, the base was beside
 /// `rope_scaling`, and `rope_type` was called `type`.
 fn complete(keys: &mut Map<String, Value>) {
     let rope = keys.remove("rope_parameters");

@@ -108,11 +108,11 @@ fn rotated(x: &Tensor, [cos, sin]: &[Tensor; 2]) -> TorchResult<Tensor> {
     Ok(x.f_mul(cos)?.f_add(&turned.f_mul(sin)?)?)
 }
 
-/// Returns the frequencies in radians per token, `[head_dim / 2]`: 1 / theta^(2i / head_dim). A scaling makes the low frequencies
-/// lower.
+/// Returns the frequencies in radians per token, `[head_dim / 2]`: 1 / theta^(2i / head_dim). The scaling, if any, lowers the low
+/// frequencies.
 fn frequencies(rope: &Rope, head_dim: i64) -> Vec<f32> {
     let frequency = |i: i64| {
-        // The numbers are float32, because the models were trained with these roundings.
+        // The numbers are float32, because the models were trained with the rounding errors of float32.
         let exponent = (2 * i) as f32 / head_dim as f32;
         let plain = 1.0 / (rope.rope_theta as f32).powf(exponent);
         let RopeScaling::Llama3 {

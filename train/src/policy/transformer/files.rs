@@ -123,8 +123,8 @@ impl Transformer {
         Ok(())
     }
 
-    /// Writes a folder that transformers can open. If the model came from a folder, its config, tokenizer, generation config and
-    /// chat template are copied from there.
+    /// Writes a folder that transformers can open. If the model was loaded from a folder, that folder's config, tokenizer,
+    /// generation config and chat template are copied.
     pub(super) fn write_model(&self, folder: &Path) -> Result<()> {
         fs::create_dir_all(folder).map_err(io("make", folder))?;
         let mut config: Map<String, Value> = match &self.origin {

@@ -96,8 +96,8 @@ impl Transformer {
 
     /// Adds the output layer's gradient, and returns the gradient of the hidden states.
     ///
-    /// This gradient is computed by hand, because autograd would keep the logits of all chunks. The gradient of a row's logits is
-    /// dlogp * (one-hot of its target - softmax).
+    /// This gradient is computed by hand, because autograd would keep the logits of all chunks in memory. The gradient of a row's
+    /// logits is dlogp * (one-hot of its target - softmax).
     fn head_gradient(
         &mut self,
         hidden: &Tensor,
