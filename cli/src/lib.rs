@@ -51,7 +51,7 @@ pub(crate) fn mapping(text: &str) -> Result<Mapping, String> {
     pair(text).map(|(ours, theirs)| Mapping { ours, theirs })
 }
 
-/// Parses how responses without a reward are treated, as in `--unscored zero`.
+/// Parses the treatment of responses without a reward, as in `--unscored zero`.
 pub fn unscored(text: &str) -> Result<Unscored, String> {
     match text {
         "error" => Ok(Unscored::Error),

@@ -19,7 +19,7 @@ use advlab::replace::TemporaryFile;
 use advlab_train::RunFolder;
 use advlab_train::tokenizer::Tokenizer;
 
-/// How the fields of rollouts are read.
+/// The options that say how the fields of rollouts are read.
 #[derive(Args)]
 pub(super) struct Fields {
     /// Read a field under another name, as in --map reward=score, or a field of an object, as in --map reward=rewards.correct
@@ -40,7 +40,7 @@ impl Fields {
     }
 }
 
-/// How the rollouts of an input are read.
+/// The options that say how the rollouts of an input are read.
 #[derive(Args)]
 pub(super) struct ReadArguments {
     #[command(flatten)]
@@ -70,7 +70,7 @@ pub(super) fn of_run(step: Option<u64>, input: &Path) -> Result<Option<u64>, Dia
     Ok(step)
 }
 
-/// How the tokens of completions are counted.
+/// The options that say how the tokens of completions are counted.
 #[derive(Args)]
 pub(super) struct Tokenizing {
     /// Count the tokens of completions by a model's tokenizer.json, if the rollouts have no lengths; without a
@@ -126,7 +126,7 @@ pub fn is_same(one: &Path, other: &Path) -> bool {
     is_same_file(one, other).unwrap_or(false) || resolved(one) == resolved(other)
 }
 
-/// Returns whether a path is the input, or lies in it if the input is a folder.
+/// Returns whether a path is the input, or is inside the input if the input is a folder.
 pub fn holds(input: &Path, path: &Path) -> bool {
     is_same(input, path) || input.is_dir() && resolved(path).starts_with(resolved(input))
 }

@@ -63,7 +63,7 @@ fn run_words(words: &[OsString]) -> ExitCode {
                 let tip = ContextValue::StyledStrs(vec![tip.into()]);
                 error.insert(ContextKind::Suggested, tip);
             }
-            // The error is ignored: if standard error is closed, the exit status still reports the failure.
+            // The error is ignored, because the exit status reports the failure even if standard error is closed.
             let _ = error.print();
             u8::try_from(error.exit_code()).map_or(ExitCode::FAILURE, ExitCode::from)
         }
@@ -136,7 +136,7 @@ enum Command {
     Lsp(lsp::LanguageServer),
 }
 
-/// Runs a command. Returns `false` if the command found and reported something wrong.
+/// Runs a command. Returns `false` if the command found a problem and reported it.
 fn run(command: Command, words: &[OsString]) -> Result<bool> {
     match command {
         Command::Train(command) => command.run(),
@@ -185,7 +185,7 @@ fn stop_at_signals() -> Result<Arc<AtomicBool>> {
         if is_set.swap(true, Ordering::Relaxed) {
             std::process::exit(status);
         }
-        // The error is ignored: the step is finished even if nobody reads this message.
+        // The error is ignored, because the step is finished even if nobody reads this message.
         streams::err!("\nfinishing the step; press Ctrl-C again to end immediately");
     };
     // A cluster sends SIGTERM before it takes the machine away. SIGHUP is not caught, because a handler would defeat `nohup`.
@@ -203,7 +203,7 @@ fn stop_at_signals() -> Result<Arc<AtomicBool>> {
     Ok(stop)
 }
 
-/// Whether native kernels compute the losses of built-ins.
+/// The option that says when native kernels compute the losses of built-ins.
 #[derive(Args, Clone, Copy)]
 struct Natively {
     /// Compute the losses of built-ins by native kernels, with bit-identical results; `auto` uses a kernel once it has been

@@ -1,4 +1,4 @@
-//! `advlab profile RECIPE [INPUT]`: the time of a recipe, by hook and by line.
+//! `advlab profile RECIPE [INPUT]`: measures the time of a recipe, by hook and by line.
 
 use std::path::{Path, PathBuf};
 

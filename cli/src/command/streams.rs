@@ -74,7 +74,7 @@ fn paint(stream: &Term, width_of_files: usize) -> Paint {
 pub fn tell(problems: &[Diagnostic]) {
     let paint = whole(&Term::stderr());
     for problem in problems {
-        // The error is ignored: if standard error is closed, the exit status still reports the failure.
+        // The error is ignored, because the exit status reports the failure even if standard error is closed.
         let _ = write!(io::stderr(), "{}", problem.render_within(paint));
     }
 }
@@ -120,7 +120,7 @@ pub fn bytes_bar(what: &'static str) -> impl Fn(u64, u64) + Sync {
 pub fn steps_bar(what: &'static str, steps: u64, done: u64) -> ProgressBar {
     let bar = ProgressBar::new(steps).with_prefix(what);
     let speed = |state: &ProgressState, out: &mut dyn fmt::Write| {
-        // The error is ignored: the bar formats into a string, which cannot fail.
+        // The error is ignored, because the bar formats into a string, which cannot fail.
         let _ = write!(out, "{:.1} steps/s", state.per_sec());
     };
     // The bar fits into 80 columns for up to a million steps.
@@ -180,7 +180,7 @@ impl Printer {
         let _ = self.queue.try_send(Box::new(set));
     }
 
-    /// Waits until everything is printed, and ends the bar.
+    /// Waits until everything is printed, and removes the bar.
     pub fn end(self) {
         let note = self.note();
         drop(self.queue);

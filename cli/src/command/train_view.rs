@@ -27,7 +27,7 @@ pub struct TrainView {
     first: u64,
     paint: Paint,
     started: Instant,
-    /// Each evaluation with the number of steps before it.
+    /// The evaluations, each with the number of steps before it.
     evaluations: Vec<(u64, Evaluation)>,
     /// A response from the last evaluation.
     example: String,
@@ -75,7 +75,7 @@ impl TrainView {
         view
     }
 
-    /// Prints the summary and the commands for what the user may do next. For a failed run, prints the error and the command that
+    /// Prints the summary and commands that the user may run next. For a failed run, prints the error and the command that
     /// resumes the run. If the last checkpoint (after `saved` steps) is older than the step `next`, also prints the step from
     /// which the resumed run repeats steps.
     pub fn ended(

@@ -58,8 +58,8 @@ impl Verify {
         let stream = files::report_stream(self.output.as_deref());
         let paint = streams::whole(&stream);
         let tokenizer = self.tokenizing.load()?;
-        // For each verdict: the number of responses, the number of responses whose tokens were counted, and the number of these
-        // tokens. The last row is for responses without a reference.
+        // Each row has, for one verdict, the number of responses, the number of responses whose tokens were counted, and the
+        // number of these tokens. The last row is for responses without a reference.
         let mut counts = [[0; 3]; Verdict::ALL.len() + 1];
         let mut told = |line: usize, verified: Verified| {
             let row = verified
@@ -71,7 +71,7 @@ impl Verify {
             *tokens += verified.length.unwrap_or(0);
             if self.explain && verified.verdict != Some(Verdict::Equal) {
                 let text = explained(line, &verified, paint);
-                // The error is ignored here, because printing the table below fails in the same way and reports it.
+                // The error is ignored here, because printing the table below then fails too, and reports the error.
                 let _ = streams::lines(&stream, &text);
             }
         };

@@ -112,7 +112,8 @@ impl Entry {
     }
 }
 
-/// Runs an example on the example batch. Returns lines with the columns that the example reads and with its result, by group.
+/// Runs an example on the example batch. Returns lines with the columns that the example reads and the example's result, by
+/// group.
 fn example(host: &Host, script: &str) -> Result<Vec<String>> {
     let batch = Batch::example();
     let mut rows: Vec<(String, Vec<String>)> = Vec::new();
@@ -218,7 +219,7 @@ pub fn parameters(recipe: &Recipe, paint: Paint) -> String {
     rows.iter().map(row).collect::<Vec<_>>().join("\n")
 }
 
-/// A topic; `topics.toml` has the topics in the order in which a newcomer needs them.
+/// A topic that `advlab doc` explains; `topics.toml` has the topics in the order in which a newcomer needs them.
 #[derive(Deserialize)]
 pub(super) struct Topic {
     pub(super) name: String,

@@ -1,4 +1,4 @@
-//! The search for words in names, aliases and explanations, and the built-ins' names in other trainers, from `trainers.toml`.
+//! The search for words in names, aliases and explanations, and the trainers' names for the built-ins, from `trainers.toml`.
 
 use std::collections::BTreeMap;
 use std::sync::LazyLock;

@@ -192,7 +192,7 @@ impl Here<'_> {
         let function = |one: &Function<'_>| named(&format!("{}(", one.name), &one.call);
         let is_open = unfinished(self.before()).last.is_some();
         match (code.text(at, -2), code.text(at, -1)) {
-            // In a string or a comment, nothing is completed.
+            // In a string or a comment, nothing is added to the completions of `of_script`.
             _ if is_open => {}
             ("p", ".") => {
                 let recipe = self.document.recipe.iter();

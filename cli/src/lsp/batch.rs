@@ -49,7 +49,7 @@ pub(super) struct Run {
 
 impl Server<'_> {
     /// Returns the source of the batch for a script: the newest run whose recipe is this script or, if there is no such run, the
-    /// file that the setting names, relative to the workspace.
+    /// file that the setting `batch` names, relative to the workspace.
     pub(super) fn source(&self, script: &Path) -> Source {
         let script = fs::canonicalize(script).unwrap_or_default();
         let own = self.runs.iter().filter(|run| run.recipe == script);
@@ -160,7 +160,7 @@ impl Tried {
             batch = USUAL.clone();
         }
         let mut columns = Vec::new();
-        // An error is ignored: if the columns do not fit in memory, they are not shown.
+        // An error is ignored, because columns that do not fit in memory are just not shown.
         let all = Session::new(&Host::new(), &batch).evaluate("batch");
         if let Ok(Answer::Batch(all)) = all.map(|evaluated| evaluated.answer) {
             for (index, (name, computed)) in all.columns.into_iter().enumerate() {

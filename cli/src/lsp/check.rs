@@ -20,7 +20,8 @@ use super::text::Text;
 use super::{Document, Server};
 use crate::report::study::{with_advantage, with_neutral};
 
-/// The limits of a check. The time limit equals that for a save in a run; the memory limit suits the machine of an editor.
+/// The limits of a check. The time limit equals that for a save in a run; the memory limit is lower, because the editor needs
+/// memory too.
 pub(super) const LIMITS: Limits = Limits {
     time: Duration::from_secs(2),
     memory: 1 << 30,
@@ -118,7 +119,7 @@ impl Server<'_> {
                 }
             }
             if round > 0 && host.guard().check().is_err() {
-                // All rounds share the time limit, so an error may be due to the time of the earlier rounds.
+                // All rounds share the time limit, so an error may only mean that the earlier rounds used up the time.
                 break;
             }
             let (code, mut fixes) = (Code::of(&text.all), BTreeMap::new());

@@ -307,7 +307,7 @@ impl Server<'_> {
             return uri_of(Path::new(source));
         };
         let file = self.builtins.path().join(format!("{source}.rhai"));
-        // Errors are ignored: the editor then says that there is no such file.
+        // Errors are ignored, because the editor then reports that the file does not exist.
         if std::fs::write(&file, builtin.text).is_ok()
             && let Ok(about) = std::fs::metadata(&file)
         {

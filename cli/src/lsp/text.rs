@@ -1,5 +1,5 @@
 //! A document's text, with positions as editors count them: the line, and the number of UTF-16 units in the line before the
-//! position, both counted from 0. Also the conversion between paths and URIs.
+//! position, both counted from 0. Paths and URIs are also converted here.
 
 use std::ops::Range;
 use std::path::{Path, PathBuf};

@@ -157,7 +157,7 @@ pub(super) fn surface(session: &mut PromptSession, arguments: &Arguments<'_>) ->
     shown(session, Report::of_figure(figure, session.paint), arguments)
 }
 
-/// Plots a histogram of a tensor, a line plot of an array, or a scatter plot of two expressions separated by a comma.
+/// Draws a histogram of a tensor, a line plot of an array, or a scatter plot of two expressions separated by a comma.
 pub(super) fn plot(session: &mut PromptSession, arguments: &Arguments<'_>) -> Answered {
     let (text, script) = (arguments.text, &mut session.script);
     let pairs = text.match_indices(',');

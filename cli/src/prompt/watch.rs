@@ -1,4 +1,4 @@
-//! A watched script: shows the effect of each save on the session's batch.
+//! Watches a script, and shows the effect of each save on the session's batch.
 
 use std::sync::{Arc, Mutex};
 
@@ -57,8 +57,8 @@ impl Watched {
                 error, still_using, ..
             } => format!("{name}: {still_using} stays in use\n{}", rendered(error)),
             LiveEvent::Published(change) => {
-                // The version is put in use, so that the next save is compared with it. A failed `migrate` is ignored here,
-                // because it is reported as an event.
+                // The version is put in use, so that the next save is compared with this version. A failed `migrate` is ignored
+                // here, because it is reported as an event.
                 let _ = self.live.begin_step();
                 self.live.observe(&self.batch);
                 let mut next = self.live.newest().recipe().clone();

@@ -1,4 +1,5 @@
-//! Rows of a report as CSV. Text is quoted only if that is necessary. A number that is missing or not finite is an empty cell.
+//! Writes the rows of a report as CSV. Text is quoted only if that is necessary. A number that is missing or not finite is an
+//! empty cell.
 
 use serde_json::Value;
 

@@ -57,7 +57,7 @@ impl Report {
         }
     }
 
-    /// Makes a report of a figure alone; its points are the report's rows.
+    /// Makes a report of a figure alone, whose points are the report's rows.
     pub fn of_figure(figure: Figure, paint: Paint) -> Report {
         Report {
             about: json!({ "title": figure.title }),

@@ -38,7 +38,7 @@ impl Config {
         })
     }
 
-    /// Reads a configuration from a TOML string; messages call the string `path`.
+    /// Reads a configuration from a TOML string; messages name `path` as the string's file.
     pub fn parse(path: &Path, text: &str) -> Result<Config> {
         let at = |problem: Diagnostic, byte: usize| {
             let line = 1 + text[..byte].matches('\n').count();

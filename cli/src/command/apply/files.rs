@@ -56,8 +56,8 @@ impl Apply {
         for input in &inputs {
             let shown = input.display().to_string();
             let is_setting = shown.contains('=');
-            // A single input is not checked here, because the reader's error says more. If an input such as `k=8` does not exist,
-            // it is taken for a parameter without `--set`.
+            // A single input is not checked here, because the reader gives a more detailed error. If an input such as `k=8` does
+            // not exist, it is taken for a parameter without `--set`.
             if let Err(error) = fs::metadata(input)
                 && (is_setting || inputs.len() > 1)
             {
@@ -184,7 +184,7 @@ impl Apply {
         if saved.recipe != recipe.name() {
             return Err(wrong(format!("it is the state of {:?}", saved.recipe)).into());
         }
-        // The parameters are compared as text, because a number may have another type after it was written and read.
+        // The parameters are compared as text, because a number may have another type after it has been written and read.
         let [then, now] = [&saved.params, &params(recipe)].map(Value::to_string);
         let other = match (then != now, saved.version != recipe.version().as_str()) {
             (true, _) => Some("the recipe with other parameters"),

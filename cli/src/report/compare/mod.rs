@@ -1,4 +1,4 @@
-//! Compares designs by several runs of each, with different seeds. The runs are trained by this module or read from their
+//! Compares designs by several runs of each design with different seeds. The runs are trained by this module or read from their
 //! folders; the results are a table, curves and a report.
 
 mod report;
@@ -16,7 +16,7 @@ use advlab::diagnostic::Diagnostic;
 use advlab::suggest::did_you_mean;
 use advlab_train::{Config, Evaluation, LogEvent, PassAt, Row, RunFolder, RunKind, RunLog};
 
-/// The numbers of a run, read from its folder.
+/// The metrics of a run, read from the run's folder.
 #[derive(Clone, Debug)]
 pub struct Finished {
     pub folder: PathBuf,
@@ -82,8 +82,8 @@ impl Finished {
 
     /// Removes the numbers after more than `steps` steps, so that a longer run can be compared.
     ///
-    /// # Errors Returns an error if a longer run has no evaluation after exactly `steps` steps, because an earlier evaluation
-    /// would be used.
+    /// # Errors Returns an error if a longer run has no evaluation after exactly `steps` steps, because otherwise an earlier
+    /// evaluation would be used.
     pub fn cut(&mut self, steps: u64) -> Result<()> {
         let folder = self.folder.display();
         for (name, curve) in &mut self.curves {
@@ -163,7 +163,7 @@ pub fn read(folders: &[PathBuf]) -> Result<Vec<Compared>> {
         let own: Vec<&str> = keys.iter().filter(is_own).map(String::as_str).collect();
         let mut name = [&[&*recipe[0]], &own[..]].concat().join(" ");
         if all.iter().any(|design| design.name == name) {
-            // The name is taken by a different script of the same name, so the folder is added.
+            // Another script already has this name, so the folder is added.
             name = format!("{name} ({})", all[index].runs[0].folder.display());
         }
         all[index].name = name;

@@ -15,7 +15,7 @@ use crate::report::draw::{Figure, FigureWidth, Mark, Panel, Series, escaped};
 use crate::{Result, wrong};
 use advlab::suggest::did_you_mean;
 
-/// The largest number of points of a curve; it is limited because each point costs a bootstrap.
+/// The largest number of points of a curve; it is limited because each point needs a bootstrap.
 const PLACES: usize = 200;
 const TITLE: &str = "Interquartile mean over seeds, 95 % bootstrap interval";
 /// A learning curve is drawn only if it has at least this many points.
@@ -31,7 +31,7 @@ pub struct Comparison {
     designs: Vec<Compared>,
     /// The name of the score, followed by the names of the other metrics.
     numbers: Vec<String>,
-    /// The last step after which all runs have the score, if there is such a step.
+    /// The last step at which all runs have a value for the score, if there is such a step.
     end: Option<f64>,
     /// A text for each run that failed, with the reason.
     failed: Vec<String>,
@@ -296,8 +296,8 @@ pre {{ white-space: pre-wrap; overflow-wrap: anywhere }}
         )
     }
 
-    /// Returns a row per run: design, seed, folder, the metrics at the last step that all runs have (or, if there is no such
-    /// step, at the run's last step), and the duration in seconds.
+    /// Returns a row per run: design, seed, folder, the metrics at the last step at which all runs have the score (or, if there
+    /// is no such step, at the run's last step), and the duration in seconds.
     fn rows(&self) -> Vec<Value> {
         let designs = self.designs.iter();
         let runs = designs.flat_map(|own| own.runs.iter().map(move |run| (own, run)));

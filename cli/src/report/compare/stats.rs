@@ -77,7 +77,7 @@ pub fn mann_whitney(one: &[f64], other: &[f64]) -> f64 {
             stream.shuffle(&mut ranks);
             far(ranks[..size].iter().sum()) >= found
         };
-        // The 1 is for the observed division, because without it p could be 0.
+        // The observed division counts too, because otherwise p could be 0.
         return (1 + (0..DRAWN).filter(is_as_far).count()) as f64 / (1 + DRAWN) as f64;
     }
     // `ways[count][sum]` is the number of ways in which `count` ranks have this sum.

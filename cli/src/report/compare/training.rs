@@ -51,7 +51,7 @@ impl Planned {
         Ok(all)
     }
 
-    /// Checks the recipes and settings, and that the folder does not belong to another run.
+    /// Checks that the recipes and settings are valid, and that the folder does not belong to another run.
     fn of(config: Config) -> Result<Planned> {
         config.check()?;
         config.check_recipes()?;
@@ -130,7 +130,7 @@ pub fn train_all(runs: &[Planned], stop: &AtomicBool, progress: &OnProgress<'_>)
                 break;
             };
             let go = || run.go(stop, progress);
-            // If no pool can be made for the run, the run uses the global pool.
+            // If no thread pool can be made for the run, the run uses the global pool.
             let done = pool.as_ref().map_or_else(|_| go(), |pool| pool.install(go));
             if let Err(error) = done {
                 failed.push((PathBuf::from(&run.config.out), error));

@@ -4,7 +4,7 @@
 /// A colour as 0xRRGGBB.
 pub(super) type Ink = u32;
 
-/// The inks of Okabe and Ito, except yellow, which is invisible on white.
+/// The colour palette of Okabe and Ito, without yellow, which is invisible on white.
 pub(super) const INKS: [Ink; 7] = [
     0x0072b2, 0xd55e00, 0x009e73, 0xcc79a7, 0xe69f00, 0x56b4e9, 0x000000,
 ];

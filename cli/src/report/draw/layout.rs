@@ -73,7 +73,7 @@ impl Svg {
         self.parts(at, share, &set(&content));
     }
 
-    /// Draws the legend at the top, and returns its lower end.
+    /// Draws the legend at the top, and returns the y of its lower edge.
     fn legend(&mut self, legend: &[&Series]) -> f64 {
         let (mut x, mut y) = (f64::INFINITY, 0.0);
         for (index, series) in legend.iter().enumerate() {

@@ -82,7 +82,7 @@ pub(super) fn ticks((least, most): (f64, f64), wanted: usize) -> Vec<(f64, Strin
     let power = 10f64.powf(rough.log10().floor());
     let mut steps = [1.0, 2.0, 5.0, 10.0].map(|round| round * power).into_iter();
     let step = steps.find(|step| *step >= 0.999 * rough).unwrap_or(rough);
-    // The counts are exact: a range spans at most about ten steps, and its ends are at most about 2^53 steps from 0.
+    // These counts are exact, because a range spans at most about ten steps, and its ends are at most about 2^53 steps from 0.
     let (first, last) = ((least / step - 1e-9).ceil(), (most / step + 1e-9).floor());
     let count = (last - first).clamp(0.0, 20.0) as usize;
     let decimals = (-step.log10() - 1e-9).ceil().clamp(0.0, 9.0) as usize;

@@ -22,7 +22,7 @@ const COMPUTED: [&str; 3] = ["reward", "correct", "length"];
 /// A row of the table.
 struct Row {
     what: String,
-    /// The number of responses that differ; `None` if only one file has the column, or if its levels differ.
+    /// The number of responses that differ; `None` if only one file has the column, or if its level differs between the files.
     differ: Option<usize>,
     detail: String,
 }

@@ -13,10 +13,10 @@ use advlab::Batch;
 use advlab::script::{Computed, Outcome, Recipe, Statistics};
 use advlab::tensor::Level;
 
-/// A difference below this, relative to the largest advantage, counts as a rounding error.
+/// A difference of at most this fraction of the largest |A| counts as a rounding error.
 pub(super) const ROUNDING: f64 = 1e-12;
 
-/// The largest group size for which the table has a row for each accuracy; for larger groups it has `PARTS` ranges of accuracy.
+/// If all groups have one size of at most `EXACT`, each accuracy has a row; otherwise, each of `PARTS` ranges and the accuracy 1.
 const EXACT: usize = 16;
 const PARTS: usize = 8;
 

@@ -62,7 +62,7 @@ pub struct Part {
     pub gradient: Option<f64>,
 }
 
-/// The distribution of a batch's signal over parts of its tokens.
+/// The distribution of the sum of |A| over parts of a batch's tokens.
 #[derive(Clone, Debug, Serialize)]
 pub struct Mass {
     /// The parts of all divisions, one division after another.
@@ -358,7 +358,7 @@ fn divisions<'a>(outcome: &'a Outcome, by: Option<&'a Division>) -> Vec<Division
         Division::new("accuracy", ACCURACIES, of_group),
         Division::new("response", "wrong; right", is_right),
         Division::of_quarters("length", " tokens", lengths, length),
-        // `sums` adds up the tokens of each quarter separately.
+        // The function gives no part, because `sums` itself adds up the tokens of each quarter.
         Division::new(POSITION, QUARTERS, |_| None),
     ];
     if layout.has_trajectories() {

@@ -197,7 +197,7 @@ impl Objective {
 pub struct Update {
     pub mean: f64,
     pub variance: f64,
-    /// The share of groups without signal, which means that all advantages of the group are 0.
+    /// The share of groups without a signal, in which all advantages are 0.
     pub silent: f64,
 }
 

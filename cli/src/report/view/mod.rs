@@ -31,8 +31,8 @@ const STYLE: &str = include_str!("page.css");
 const SCRIPT: &str = include_str!("page.js");
 const _: () = assert!(HTML.len() + STYLE.len() + SCRIPT.len() < 40_000);
 
-/// The number of bytes in an exported page after which no more batches and script changes are added; also the limit of rows per
-/// run.
+/// The number of bytes in an exported page after which no batches and script changes are added; also the size limit of a run's
+/// rows.
 const EXPORTED: usize = 8 << 20;
 /// The server searches for new runs only at each tenth request for news, because a page sends two such requests a second.
 const LOOKS: usize = 10;
@@ -184,7 +184,7 @@ impl Site {
                 answers.insert(address, run.exported_lines(file, EXPORTED));
             }
         }
-        // Paths are cut only in news, reloads and errors; responses and scripts are not changed.
+        // Paths are shortened only in news, reloads and errors; responses and scripts are not changed.
         let is_said = |address: &str, answer: &Value| {
             address.contains("=reloads") || !answer["error"].is_null()
         };

@@ -1,6 +1,5 @@
-//! A small HTTP server on the loopback interface. It serves only clients with the token, and within limits: if a client is slow
-//! or sends too much, or if there are too many unauthenticated connections, connections are closed, without an effect on
-//! authenticated clients.
+//! A small HTTP server on the loopback interface. It serves only clients with the token. Connections are closed if a client is
+//! slow or sends too much, or if there are too many unauthenticated connections; other authenticated clients are not affected.
 
 use std::collections::VecDeque;
 use std::io::{self, ErrorKind, Read, Write};
