@@ -1,7 +1,7 @@
 //! Random streams: each stream is a pure function of the run's seed, the stream's purpose, the step and an index.
 //!
-//! ChaCha is counter-based: every stream can be opened without drawing the numbers before it. Therefore a resumed run, a replayed
-//! run and a run with another number of threads draw the same numbers.
+//! ChaCha is counter-based: a stream can be opened without drawing the numbers of other streams. Therefore a resumed run, a
+//! replayed run and a run with another number of threads draw the same numbers.
 
 use chacha20::ChaCha8Rng;
 use chacha20::rand_core::{Rng, SeedableRng};

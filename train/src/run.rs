@@ -402,7 +402,7 @@ fn change_steps(config: &mut Config, steps: Option<u64>) -> Result<bool> {
     Ok(is_changed)
 }
 
-/// Returns a note if the recipe's file still holds a rejected version, because the run does not try that version again.
+/// Returns a note if the recipe's file still contains a rejected version, because the run does not try that version again.
 fn rejected_note(config: &Config, checkpoint: &Checkpoint, rejected: &[String]) -> Option<String> {
     let file = &config.recipe;
     let (_, reading) = config.host().load_files(&SourceFiles::of(file));

@@ -1,4 +1,4 @@
-//! The only reader of a run's folder.
+//! Reads a run's folder: the configuration, the rows, the log, and the versions, batches and states that were saved.
 
 use std::env::current_dir;
 use std::path::{Path, PathBuf};
@@ -14,7 +14,7 @@ use advlab::script::{Hook, Host, Recipe, State};
 /// The maximum number of steps with a batch that the error names if the requested step has no batch.
 const NEAREST: usize = 12;
 
-/// A key that earlier versions wrote. Its line is ignored, so that folders of those versions can be read.
+/// A key that earlier versions of advlab wrote. Its line is ignored, so that folders of those versions can be read.
 const GONE: &str = "native_threshold = ";
 
 /// The program that does the steps of a run.
@@ -235,7 +235,7 @@ pub(crate) fn step_after(first: u64, rows: &[Row]) -> u64 {
 pub(super) fn from_here(recipe: &str) -> String {
     let here = current_dir().unwrap_or_default();
     let below = Path::new(recipe).strip_prefix(here).ok();
-    // A path without the ending could be the name of a built-in.
+    // Other paths stay absolute, because a relative path without the ending could be the name of a built-in.
     let below = below
         .and_then(Path::to_str)
         .filter(|below| below.ends_with(".rhai"));

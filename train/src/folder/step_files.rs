@@ -14,7 +14,7 @@ pub(crate) struct StepFiles(&'static str, &'static str);
 pub(crate) const BATCHES: StepFiles = StepFiles("batches/step-", ".safetensors");
 /// The batches on which a version failed.
 pub(super) const FAILED: StepFiles = StepFiles("batches/failed-", ".safetensors");
-/// In a trainer's run, the recipe's state at the start of each step.
+/// The recipe's states at the start of steps, which only a trainer's run saves.
 pub(crate) const STATES: StepFiles = StepFiles("batches/step-", ".json");
 pub(crate) const CHECKPOINTS: StepFiles = StepFiles("checkpoints/", "");
 

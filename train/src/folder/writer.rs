@@ -1,4 +1,4 @@
-//! The only writer of a run's folder.
+//! Writes the rows, the log, the batches and the TensorBoard events of a run's folder.
 
 use std::path::Path;
 

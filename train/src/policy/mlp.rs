@@ -123,7 +123,7 @@ fn score(network: &Network, passes: &mut Vec<Forward>, responses: &Responses) ->
     (scores, is_whole)
 }
 
-/// The names of the parameters, the moments and the number of updates in files.
+/// The names that the parameters, the moments and the number of updates have in files.
 const PARAMETERS: &str = "policy";
 const FIRST: &str = "adamw.first";
 const SECOND: &str = "adamw.second";

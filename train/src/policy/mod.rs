@@ -237,7 +237,7 @@ fn in_vocabulary(what: &str, tokens: &[u32], vocabulary: usize) -> Result<()> {
     })
 }
 
-/// The values of response tokens, one per token, in the order of [`Responses::tokens`].
+/// The log-prob and the entropy of each response token, in the order of [`Responses::tokens`].
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Scores {
     /// The log-prob of each token, in nats.

@@ -23,7 +23,7 @@ const QUESTION: &str = "{question}";
 /// The names that data sets give to the field of the question; the first of these names that a line has is used.
 const QUESTIONS: [&str; 5] = ["question", "problem", "prompt", "input", "query"];
 
-/// The names that data sets give to the field of the answer; names of fields without a derivation come first.
+/// The names that data sets give to the field of the answer; fields that contain no derivation come first.
 const ANSWERS: [&str; 6] = [
     "answer",
     "final_answer",

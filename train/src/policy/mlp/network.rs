@@ -120,7 +120,7 @@ struct Prefix {
 
 /// A forward pass over some responses. The bits of a response's results do not depend on the other responses.
 ///
-/// A pass is reused for other responses, because allocating its memory each time took a seventh of the README's run.
+/// A pass is reused for other responses, because allocating its memory each time took a seventh of the time of the README's run.
 #[derive(Default)]
 pub(super) struct Forward {
     /// The tokens of each response, each with the index of the prefix before it.

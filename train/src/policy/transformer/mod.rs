@@ -90,8 +90,8 @@ impl Transformer {
         Ok(Transformer { origin, ..model })
     }
 
-    /// Returns a model of these sizes with random weights, drawn from `seed` as transformers draws them: matrices normal with a
-    /// standard deviation of 0.02, norms 1 and biases 0.
+    /// Returns a model of these sizes with random weights, drawn from `seed` as transformers draws them: matrices are normal with
+    /// a standard deviation of 0.02, norms are 1, and biases are 0.
     ///
     /// # Errors
     /// [`Diagnostics`] if the sizes contradict each other, or if the weights do not fit into memory.
@@ -225,8 +225,8 @@ impl Transformer {
 }
 
 impl Policy for Transformer {
-    /// Response i of the batch draws its tokens with stream i of the key. A different `rows_per_batch` changes roundings, and
-    /// therefore occasionally a token.
+    /// Response i of the batch draws its tokens with stream i of the key. A different `rows_per_batch` changes rounding errors,
+    /// and therefore occasionally a token.
     fn sample(&mut self, prompts: &[Prompt], group_size: usize, key: StreamKey) -> Result<Samples> {
         let mut responses = Responses::to(prompts);
         self.begin(&responses)?;

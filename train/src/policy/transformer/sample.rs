@@ -71,8 +71,8 @@ impl TransformerOptions {
     }
 }
 
-/// The keys and values of the tokens so far, so that each new token costs a single position. The first columns hold the prompts,
-/// padded at the end.
+/// The keys and values of the tokens so far, which are kept so that only one position is computed for each new token. The first
+/// columns hold the prompts, padded at the end.
 struct Cache {
     /// The keys and values of each layer, `[rows, kv_heads, columns, head_dim]`. Unused columns have zeros, because a NaN there
     /// would reach the result of attention in spite of the mask.
