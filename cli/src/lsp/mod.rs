@@ -45,7 +45,8 @@ const WAITING: usize = 64;
 /// Serves an editor until the editor sends `exit` or closes the connection. Returns `false` if the editor did not send `shutdown`
 /// before that.
 ///
-/// # Errors Returns an error if `exit` comes before `initialize`, or if there is no folder for temporary files.
+/// # Errors
+/// Returns an error if `exit` comes before `initialize`, or if there is no folder for temporary files.
 pub fn serve(connection: Connection) -> anyhow::Result<bool> {
     let (id, params) = connection
         .initialize_start()

@@ -82,7 +82,8 @@ impl Finished {
 
     /// Removes the numbers after more than `steps` steps, so that a longer run can be compared.
     ///
-    /// # Errors Returns an error if a longer run has no evaluation after exactly `steps` steps, because otherwise an earlier
+    /// # Errors
+    /// Returns an error if a longer run has no evaluation after exactly `steps` steps, because otherwise an earlier
     /// evaluation would be used.
     pub fn cut(&mut self, steps: u64) -> Result<()> {
         let folder = self.folder.display();

@@ -31,7 +31,8 @@ struct Row {
 /// have the same group names and no name is a number, or if the numbers of responses differ. Otherwise, responses are paired by
 /// their order in the batches.
 ///
-/// # Errors Returns an error if no two responses can be compared.
+/// # Errors
+/// Returns an error if no two responses can be compared.
 pub fn report(names: [&str; 2], batches: [&Batch; 2], paint: Paint) -> Result<Report> {
     let mut report = Report::new(paint);
     let [a, b] = batches.map(Batch::layout);

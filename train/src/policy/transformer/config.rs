@@ -87,8 +87,8 @@ pub struct ModelConfig {
 impl ModelConfig {
     /// Reads a model's `config.json`.
     ///
-    /// # Errors Returns an error if the file cannot be read, belongs to an unsupported model, or has sizes that contradict each
-    /// other.
+    /// # Errors
+    /// Returns an error if the file cannot be read, is for an unsupported model, or has sizes that contradict each other.
     pub fn read(path: &Path) -> Result<Self> {
         let mut keys: Map<String, Value> = read_json(path)?;
         keys.retain(|_, value| !value.is_null());
