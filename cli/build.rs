@@ -1,5 +1,4 @@
-//! With the feature `torch`, passes the link arguments from the build script of `advlab-train`, so that the program finds
-//! libtorch.
+//! With the feature `torch`, passes on the link arguments of `advlab-train`, so that the program finds libtorch.
 
 fn main() {
     println!("cargo:rerun-if-changed=build.rs");

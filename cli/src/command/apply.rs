@@ -121,8 +121,7 @@ impl Apply {
             }
             next = Some(step.saturating_add(1));
             if metrics.is_none() {
-                // The file is opened only after an input has been read, because opening it may delete the rows of an earlier
-                // call.
+                // The file is opened only after an input is read, because opening it may delete rows of an earlier call.
                 metrics = self.open_metrics(&recipe, carried)?;
             }
             if let Some((file, path)) = &mut metrics {

@@ -22,8 +22,7 @@ pub(super) struct Entry {
     /// The form of a call, such as `x.mean(level)`.
     pub(super) call: String,
     pub(super) doc: &'static str,
-    /// The entry's section of the reference. `about` describes the section; for functions, it gives the levels of arguments and
-    /// results.
+    /// The section in the reference. `about` describes the section; for functions, it gives the levels of arguments and results.
     pub(super) section: String,
     pub(super) about: &'static str,
     is_function: bool,
@@ -112,8 +111,7 @@ impl Entry {
     }
 }
 
-/// Runs an example on the example batch. Returns lines with the columns that the example reads and the example's result, by
-/// group.
+/// Runs an example on the example batch, and returns lines with the columns that the example reads and its result, by group.
 fn example(host: &Host, script: &str) -> Result<Vec<String>> {
     let batch = Batch::example();
     let mut rows: Vec<(String, Vec<String>)> = Vec::new();

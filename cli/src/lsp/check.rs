@@ -20,8 +20,7 @@ use super::text::Text;
 use super::{Document, Server};
 use crate::report::study::{with_advantage, with_neutral};
 
-/// The limits of a check. The time limit equals that for a save in a run; the memory limit is lower, because the editor needs
-/// memory too.
+/// The limits of a check: the time limit of a save in a run, and a lower memory limit, because the editor needs memory too.
 pub(super) const LIMITS: Limits = Limits {
     time: Duration::from_secs(2),
     memory: 1 << 30,
@@ -183,8 +182,7 @@ impl Server<'_> {
             let location = json!({ "uri": self.uri_of_source(&span.source), "range": range });
             related.push(json!({ "location": location, "message": diagnostic.sentence() }));
         }
-        // The message keeps the name of a batch's file, but not the position in a script, because `range` gives it; the help is
-        // added below.
+        // The message keeps the file name of a batch, but not the script position, which `range` gives; the help is added below.
         let mut plain = diagnostic.clone();
         (plain.span, plain.help) = (None, None);
         let mut message = plain.to_string();

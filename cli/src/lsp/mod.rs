@@ -38,8 +38,7 @@ use self::text::{Text, path_of, uri_of};
 const SETTLE: Duration = Duration::from_millis(150);
 /// The interval at which the server looks for new batches of runs.
 const LOOK: Duration = Duration::from_secs(2);
-/// The largest number of requests that wait for a check. A small number is enough, because editors cancel requests that they no
-/// longer need.
+/// The largest number of requests that wait for a check; it is small, because editors cancel requests that they no longer need.
 const WAITING: usize = 64;
 
 /// Serves an editor until the editor sends `exit` or closes the connection. Returns `false` if the editor did not send `shutdown`
@@ -143,8 +142,7 @@ fn document_of(params: &Value) -> &str {
 }
 
 impl Server<'_> {
-    /// Answers messages and checks documents until `exit` or the end of the connection. Returns whether a `shutdown` was
-    /// received.
+    /// Answers messages and checks documents until `exit` or the end of the connection. Returns whether `shutdown` was received.
     fn run(mut self, messages: &Receiver<Message>) -> bool {
         let (mut is_shut, mut look) = (false, Instant::now());
         loop {

@@ -279,8 +279,8 @@ impl RunLog {
         }
     }
 
-    /// Returns the saved version whose hash begins with `version`. An empty `version` finds nothing; it is an error if several
-    /// versions match.
+    /// Returns the saved version whose hash begins with `version`. An empty `version` finds nothing; several matches are an
+    /// error.
     pub(crate) fn kept(&self, version: &str) -> Result<Option<&KeptVersion>> {
         let kept = self.0.iter().filter_map(|line| match &line.event {
             LogEvent::Start { recipe, .. }

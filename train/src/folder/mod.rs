@@ -225,8 +225,7 @@ fn lock(folder: &Path) -> Result<File> {
 /// Returns whether a run has stopped after `done` steps: no process writes to the run's folder, and there is a checkpoint from
 /// which the run can be resumed.
 pub fn is_stopped(run: &Path, done: u64) -> bool {
-    // Holding the lock for a moment does not disturb a process that waits for the lock, because such a process retries for a
-    // second.
+    // Holding the lock for a moment does not disturb a process that waits for it, because such a process retries for a second.
     let is_free = |lock: File| lock.try_lock_shared().is_ok();
     CHECKPOINTS.path(run, done).is_dir() && regular_file::open(&run.join(LOCK)).is_ok_and(is_free)
 }

@@ -154,8 +154,7 @@ impl Learner {
         })
     }
 
-    /// Updates the policy to lower the loss of a recipe, in epochs of minibatches; returns the loss and the gradient's norm of
-    /// each update.
+    /// Updates the policy to lower a recipe's loss, in epochs of minibatches; returns the loss and gradient norm of each update.
     fn follow(
         &mut self,
         config: &Config,

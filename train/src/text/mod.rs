@@ -151,8 +151,7 @@ impl Text {
         self.vocabulary
     }
 
-    /// Returns the tokens that end a response: the tokens that the model's files name or, if they name no token, the tokenizer's
-    /// end token.
+    /// Returns the tokens that end a response: the tokens that the model's files name, or else the tokenizer's end token.
     pub fn ends(&self) -> &[u32] {
         &self.ends
     }

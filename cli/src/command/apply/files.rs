@@ -71,9 +71,8 @@ impl Apply {
         Ok(inputs)
     }
 
-    /// Returns the output for each input. The outputs for several inputs are files in the output folder, which is created, and
-    /// have the inputs' names. It is an error if an input or the script would be overwritten, or if two outputs are the same
-    /// file.
+    /// Returns the output for each input. Outputs of several inputs are files in the output folder, which is created, and have
+    /// the inputs' names. It is an error if an input or the script would be overwritten, or if two outputs are the same file.
     pub(super) fn outputs(&self, inputs: &[PathBuf]) -> Result<Vec<PathBuf>> {
         let is_single = inputs.len() == 1;
         let outputs: Vec<PathBuf> = match &self.output {
@@ -264,8 +263,7 @@ impl Apply {
                     let is_seen = row["step"].as_u64().is_none_or(|step| step < next);
                     is_seen || row["recipe"] != recipe.name()
                 }
-                // A row that cannot be read and has no newline is the last row, cut off when the process was killed; it is
-                // removed.
+                // A row that cannot be read and has no newline was cut off when the process was killed; it is removed.
                 Err(_) => row.ends_with(b"\n"),
             };
             let kept = rows.split_inclusive(|&byte| byte == b'\n').filter(is_kept);

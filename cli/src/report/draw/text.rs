@@ -1,5 +1,4 @@
-//! Draws a figure in a terminal in Braille characters, which have two columns and four rows of dots; a heat map is drawn in
-//! shades.
+//! Draws a figure in a terminal in Braille characters, which have two columns and four rows of dots; a heat map has shades.
 
 use super::inks::OF_TERMINAL;
 use super::scale::Range;

@@ -256,8 +256,7 @@ fn pools(input: &Batch) -> Result<[Vec<usize>; 2]> {
     Ok(pools)
 }
 
-/// Returns a batch of groups whose responses are drawn from another batch, with their tokens, and with `logp` equal to
-/// `old_logp`.
+/// Returns a batch of groups whose responses are drawn from another batch, with their tokens; `logp` equals `old_logp`.
 fn from_pools(
     input: &Batch,
     pools: &[Vec<usize>; 2],

@@ -242,8 +242,7 @@ fn shares(all: &[(String, Mass)], report: &mut Report) {
     report.table(&rows);
 }
 
-/// Draws each part's share of |A| over the part's mean accuracy, length, position or number of turns; the shares of the tokens
-/// are a reference.
+/// Draws each part's share of |A| over the part's mean property, such as its length; the shares of the tokens are a reference.
 fn figure(all: &[(String, Mass)]) -> Figure {
     let panel = |&(by, x): &(&str, &str)| {
         let line = |name: &str, mark, mass: &Mass, of: fn(&Part) -> f64| {
@@ -457,8 +456,7 @@ fn sums(
             sums[3] += own[0] * place;
         };
         let mut whole = [0.0; 3];
-        // All tokens of a quarter belong to one part of each division, except a division by a token column, which is handled
-        // below.
+        // All tokens of a quarter are in one part of each division, except a division by a token column, which follows below.
         for quarter in 0..PARTS {
             let [start, end] = [quarter, quarter + 1].map(|part| (part * count).div_ceil(PARTS));
             if start == end {

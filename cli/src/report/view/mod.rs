@@ -31,8 +31,7 @@ const STYLE: &str = include_str!("page.css");
 const SCRIPT: &str = include_str!("page.js");
 const _: () = assert!(HTML.len() + STYLE.len() + SCRIPT.len() < 40_000);
 
-/// The number of bytes in an exported page after which no batches and script changes are added; also the size limit of a run's
-/// rows.
+/// The size in bytes from which an exported page gets no more batches and script changes; also the size limit of a run's rows.
 const EXPORTED: usize = 8 << 20;
 /// The server searches for new runs only at each tenth request for news, because a page sends two such requests a second.
 const LOOKS: usize = 10;
