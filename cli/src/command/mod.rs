@@ -37,7 +37,7 @@ pub use self::files::read_rollouts;
 use self::files::{ReadArguments, Tokenizing};
 
 /// Runs the command line: the program's name and its arguments, as in `advlab apply grpo rollouts.jsonl`. Prints the command's
-/// output and errors. The exit status is 0 on success, 1 after an error, and 2 if the arguments are invalid.
+/// output and errors. The exit status is 0 on success, 1 if a problem is reported, and 2 if the arguments are invalid.
 pub fn command_line(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
     silence_caught();
     let words: Vec<OsString> = arguments.into_iter().collect();

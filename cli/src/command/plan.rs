@@ -19,8 +19,8 @@ use crate::{pair, wrong};
 /// Print the formula that a recipe computes, or write it as PyTorch
 #[derive(Args)]
 pub struct ShowPlan {
-    /// A built-in's name, or the path of a .rhai file; with two recipes, the difference is printed. Then, if you like, rollouts:
-    /// the formula is written for their columns; if not given, for all columns that the recipe reads
+    /// A built-in's name, or the path of a .rhai file; for two recipes, their difference is printed. If rollouts follow, the
+    /// formula is written for their columns, otherwise for all columns that the recipe reads
     #[arg(required = true, value_name = "RECIPE")]
     words: Vec<String>,
     /// Set a parameter

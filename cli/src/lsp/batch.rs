@@ -136,7 +136,8 @@ pub(super) struct Tried {
 }
 
 impl Tried {
-    /// Opens the batch of a source or, if the source cannot be read, the built-in batch.
+    /// Opens the batch of a source. If there is no source, or if it cannot be read, returns the built-in batch or, if the script
+    /// reads columns that only the generated batch has, the generated batch.
     pub(super) fn of(source: Source, recipe: Option<&Recipe>) -> Tried {
         let open = |(path, _): &(PathBuf, _)| {
             LoadedBatch::open(&Host::new(), path, &ReadOptions::default())
@@ -183,8 +184,8 @@ impl Tried {
         self.source.as_ref().map(|(path, _)| path.clone())
     }
 
-    /// Returns whether this is still the batch of `source` and, if it is the built-in batch, still has the columns that the
-    /// script reads.
+    /// Returns whether this is still the batch of `source` and, if there is no source, has all usual columns that the script
+    /// reads.
     pub(super) fn serves(&self, source: &Source, recipe: Option<&Recipe>) -> bool {
         self.source == *source && (source.is_some() || !lacks(&self.batch, recipe))
     }

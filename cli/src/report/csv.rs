@@ -1,4 +1,4 @@
-//! Writes the rows of a report as CSV. Text is quoted only if necessary. A missing or infinite number or NaN is an empty cell.
+//! Writes the rows of a report as CSV. Text is quoted only if necessary. A number that is missing or not finite is an empty cell.
 
 use serde_json::Value;
 

@@ -244,8 +244,7 @@ pub fn folders_of_runs(folder: &Path, seen: &mut BTreeSet<PathBuf>) -> Result<Ve
     Ok(runs)
 }
 
-/// Returns a recipe's name with its parameters, and `name=value` for each key that differs from the default configuration, except
-/// keys that differ between runs of one design.
+/// Returns a recipe's name with its parameters, and `name=value` for each other key of [`own_settings`].
 fn words_of(config: &Config) -> Vec<String> {
     let mut words = vec![file_stem(&config.recipe)];
     for (key, value) in own_settings(config) {
@@ -263,8 +262,7 @@ fn words_of(config: &Config) -> Vec<String> {
     words
 }
 
-/// Returns the keys of a configuration that differ from the default configuration, except those that differ between runs of one
-/// design.
+/// Returns the keys of a configuration that differ from the default, except `recipe`, `seed`, `steps` and `out`.
 pub fn own_settings(config: &Config) -> toml::Table {
     let defaults = Config::default().with_absolute_paths().flat();
     let mut settings = config.with_absolute_paths().flat();
