@@ -69,7 +69,8 @@ pub(crate) fn number_for_recipe(word: &str) -> Option<Diagnostics> {
     Some(wrong(format!("`{word}` is not a recipe"), help))
 }
 
-/// Parses the correlation between a response's score (the derivative of its log-prob) and being right, as in `--noise=0.1`.
+/// Parses the correlation of a response's score (the derivative of its log-prob) with its label (1 if right), as in
+/// `--noise=0.1`.
 pub(crate) fn correlation(text: &str) -> Result<f64, String> {
     let number = text.parse().ok();
     let number = number.filter(|number| *number > 0.0 && *number < 1.0);

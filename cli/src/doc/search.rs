@@ -1,4 +1,4 @@
-//! The search for words in names, aliases and explanations, and the trainers' names for the built-ins, from `trainers.toml`.
+//! Searches names, aliases and explanations for words, and shows the trainers' names for the built-ins (`trainers.toml`).
 
 use std::collections::BTreeMap;
 use std::sync::LazyLock;

@@ -173,8 +173,8 @@ impl<'t> Code<'t> {
     }
 }
 
-/// Returns the function whose `fn` is at an index. A function that lacks its last brace, because it is being typed, ends at the
-/// next function.
+/// Returns the function whose keyword `fn` is the token at an index. A function that lacks its last brace, because it is being
+/// typed, ends at the next function.
 fn function<'t>(tokens: &[Token<'t>], start: usize) -> Option<Function<'t>> {
     let name = tokens
         .get(start + 1)

@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 #[derive(Clone, Default)]
 pub(super) struct Text {
     pub(super) all: Arc<str>,
-    /// The byte at which each line begins.
+    /// The byte offset of each line.
     starts: Vec<usize>,
 }
 
@@ -23,7 +23,7 @@ impl Text {
         Text { all, starts }
     }
 
-    /// Returns the first byte of a line, and the line without its line break. Lines beyond the last line are empty.
+    /// Returns the byte offset of a line, and the line without its line break. Lines beyond the last line are empty.
     fn line(&self, line: usize) -> (usize, &str) {
         let start = |line| self.starts.get(line).map_or(self.all.len(), |start| *start);
         let text = &self.all[start(line)..start(line.saturating_add(1))];
@@ -53,7 +53,7 @@ impl Text {
         json!({ "start": self.place(bytes.start), "end": self.place(bytes.end) })
     }
 
-    /// Returns the bytes of a diagnostic's span, which counts lines and characters from 1.
+    /// Returns the byte range of a diagnostic's span, which counts lines and characters from 1.
     pub(super) fn bytes(&self, span: &Span) -> Range<usize> {
         let (start, line) = self.line(span.line.saturating_sub(1));
         let mut ends = line.char_indices().map(|(at, _)| start + at);

@@ -48,8 +48,8 @@ impl PromptSession {
         Reply { text, is_error }
     }
 
-    /// Returns the end of the first input in a text of several inputs. An input ends before or after a line that is a command or
-    /// a question.
+    /// Returns the end of the first input in a text of several inputs. An input is either a line with a command or a question, or
+    /// the lines of script before such a line.
     fn first_input(&self, text: &str) -> usize {
         let mut end = 0;
         for line in text.split_inclusive('\n') {

@@ -124,7 +124,7 @@ pub(super) fn steps(session: &mut PromptSession, arguments: &Arguments<'_>) -> A
     Ok(report.text)
 }
 
-/// Shows a report that, if possible, is no higher than the window.
+/// Shows or writes a report; if it is shown, it is no higher than the window, if possible.
 fn shown(session: &PromptSession, mut report: Report, arguments: &Arguments<'_>) -> Answered {
     report.show(arguments.out, arguments.width, session.height)
 }

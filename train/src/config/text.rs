@@ -1,4 +1,4 @@
-//! A configuration as text: reads it with errors that name the line, sets single keys, and prints it with comments.
+//! Reads a configuration from text, with errors that name the line; sets single keys; prints a configuration with comments.
 
 use std::ops::Range;
 use std::path::Path;
@@ -184,7 +184,7 @@ pub(super) fn flat(table: toml::Table) -> toml::Table {
     rows.collect()
 }
 
-/// Returns all keys that take a single value; a key in a table is written `table.key`.
+/// Returns all keys that are not tables; a key in a table is written `table.key`.
 fn keys() -> impl Iterator<Item = String> {
     Config::default().flat().into_iter().map(|(key, _)| key)
 }

@@ -14,7 +14,7 @@ use advlab::replace::Replacement;
 use advlab::tensor_file::{FileTensor, OpenTensors, Strings, open_safetensors, safetensors_header};
 
 /// Replaces the file at `path` with a file of tensors with these names and shapes. `values` is called for a tensor only when the
-/// tensor is written, so that the values of one tensor at a time are in memory.
+/// tensor is written, so that only one tensor's values are in memory at a time.
 pub(super) fn write<T>(
     path: &Path,
     metadata: Value,

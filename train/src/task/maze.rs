@@ -121,7 +121,7 @@ impl Task for Maze {
         }
     }
 
-    /// Returns the kind of each cell, counted from 0.
+    /// Returns the kind of each cell: 0 for open, 1 for a wall, 2 for the start, 3 for the goal.
     fn identity(&self, prompt: &Prompt) -> Vec<u32> {
         let cells = prompt.tokens.iter();
         cells.map(|cell| cell.saturating_sub(OPEN)).collect()

@@ -7,7 +7,7 @@ use super::{Mark, Panel, Series};
 pub(super) struct Range {
     pub(super) x: (f64, f64),
     pub(super) y: (f64, f64),
-    /// The width and the height of a cell or a bar, if there are any.
+    /// The width and the height of a cell or a bar; 0 if there is none.
     pub(super) cell: (f64, f64),
 }
 

@@ -93,7 +93,7 @@ impl Panel {
         head
     }
 
-    /// Draws the panel's plot with its axes, as lines.
+    /// Draws the panel's plot with its axes, as lines of text.
     fn drawn(&self, legend: &[&Series], down: usize, paint: Paint) -> Vec<String> {
         let Some(range) = Range::of(self) else {
             return vec!["  no finite value to draw".to_string()];

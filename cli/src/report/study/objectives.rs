@@ -112,8 +112,8 @@ fn scale(objective: &Objective) -> f64 {
     if scale > 1e-12 { scale } else { 1.0 }
 }
 
-/// Reports the objectives of recipes as a figure, a table and numbers, for groups of `size` or, if `size` is `None`, for the size
-/// of the input's largest group, or for groups of 16 if there is no input.
+/// Reports the objectives of recipes as a figure, a table and numbers, for groups of `size`. If `size` is `None`, the groups are
+/// as large as the input's largest group, or 16 if there is no input.
 pub fn report(
     recipes: &[Recipe],
     input: Option<&Batch>,

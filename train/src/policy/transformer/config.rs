@@ -254,7 +254,7 @@ pub(super) fn layout(config: &ModelConfig) -> Vec<ParameterTensors> {
     all
 }
 
-/// Loads the parameters, each `[rows, columns]`; `read` returns the values of a tensor, given its name and shape.
+/// Loads the parameters, each `[rows, columns]` or `[rows]`; `read` returns the values of a tensor, given its name and shape.
 pub(super) fn load(
     layout: &[ParameterTensors],
     device: Device,

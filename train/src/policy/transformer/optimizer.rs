@@ -115,7 +115,7 @@ pub(super) fn copies(tensors: &[Tensor]) -> TorchResult<Vec<Tensor>> {
         .collect()
 }
 
-/// Returns zero tensors with the same shapes.
+/// Returns tensors of zeros with the shapes of the given tensors.
 pub(super) fn zeros(tensors: &[Tensor]) -> TorchResult<Vec<Tensor>> {
     let zeros = |tensor: &Tensor| tensor.f_detach()?.f_zeros_like();
     tensors.iter().map(|tensor| Ok(zeros(tensor)?)).collect()
