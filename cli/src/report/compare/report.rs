@@ -119,8 +119,8 @@ impl Comparison {
         rows
     }
 
-    /// Returns statements: how each design compares with the first design, or that there are too few seeds to decide; which runs
-    /// failed; and, if there are no learning curves, the reason.
+    /// Returns statements on how each design compares with the first design (or that there are too few seeds to decide), on the
+    /// runs that failed, and on the reason why there are no learning curves, if there are none.
     pub fn claims(&self) -> Vec<String> {
         let designs = self.designs.iter();
         let score = &self.numbers[0];
