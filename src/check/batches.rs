@@ -4,13 +4,13 @@ use crate::batch::{Batch, BatchBuilder, Column, FloatBuffer, GroupId};
 
 /// The name of the degenerate batch in which every response is a group of its own.
 pub(super) const ALONE: &str = "groups of one";
-/// The name of the degenerate batch in which no token counts in some responses, as after a rejection by an off-policy correction.
+/// The name of the degenerate batch in which some responses have no tokens, as if an off-policy correction had rejected them.
 pub(super) const REJECTED: &str = "a response without tokens";
 
 /// The name of a degenerate batch, whether such a batch occurs in every run, and the function that makes it from another batch.
 type Degenerate = (&'static str, bool, fn(&Batch) -> Batch);
 
-/// The degenerate batches that a recipe may soon meet in training.
+/// The degenerate batches that a recipe may meet early in training.
 pub const DEGENERATE: [Degenerate; 6] = [
     ("all right", true, |batch| with_rewards(batch, |_, _| 1.0)),
     ("all wrong", true, |batch| with_rewards(batch, |_, _| 0.0)),
@@ -143,7 +143,7 @@ fn copy(
         builder = builder.lengths(responses.clone().map(kept));
     }
     for (name, values) in batch.response_columns().filter(|(name, _)| is_kept(name)) {
-        // If `length` is the number of tokens, it becomes the number of tokens that remain; any other length stays.
+        // If `length` is the number of tokens, it becomes the number of tokens that remain; any other `length` is unchanged.
         let value = |i: usize| {
             if name == "length" && values[i] == tokens(i) as f64 {
                 kept(i) as f64
@@ -163,8 +163,8 @@ fn copy(
     built(builder)
 }
 
-/// Adds the columns that a loss needs, if the batch lacks them: an `advantage`, which is the reward minus its mean over the
-/// batch, and a `logp` that differs from `old_logp`.
+/// Adds the columns that a loss needs: an `advantage` (the reward minus its mean over the batch) unless the batch has one, and a
+/// `logp` that differs from `old_logp` unless the batch has such a `logp`.
 pub(super) fn with_what_losses_need(batch: &Batch) -> Batch {
     let mut batch = batch.clone();
     let layout = batch.layout().clone();
@@ -190,7 +190,7 @@ pub(super) fn with_what_losses_need(batch: &Batch) -> Batch {
     })
 }
 
-/// Returns the batch with `logp` equal to `old_logp`, as when the tokens were sampled; unchanged if it has no `old_logp`.
+/// Returns the batch with `logp` equal to `old_logp`, as when the tokens were sampled; a batch without `old_logp` is unchanged.
 pub fn on_policy(batch: &Batch) -> Batch {
     made_of(batch, "old_logp", "logp", |_, _, old| old)
 }
@@ -211,7 +211,7 @@ pub(super) fn with_tokens(
     made_of(batch, name, name, value)
 }
 
-/// Returns the batch with the token column `name` computed from the column `from`; unchanged if it has no column `from`.
+/// Returns the batch with the token column `name` computed from the column `from`; a batch without a column `from` is unchanged.
 fn made_of(
     batch: &Batch,
     from: &str,
@@ -238,8 +238,8 @@ pub(super) fn with_scaled_advantage(batch: &Batch, scale: f64) -> Batch {
     }
 }
 
-/// Returns the batch with new rewards in those of the columns `reward`, `token_reward` and `correct` that it has. `reward`
-/// computes each from the index of the response and the index of its group.
+/// Returns the batch with new rewards in its columns `reward`, `token_reward` and `correct`, if it has them. `reward` computes
+/// the reward of a response from the index of the response and the index of its group.
 pub fn with_rewards(batch: &Batch, reward: impl Fn(usize, usize) -> f64) -> Batch {
     let layout = batch.layout();
     let reward = |response: usize| reward(response, layout.group_of(response));

@@ -1,4 +1,4 @@
-//! The findings of the checks, and the runs of a recipe that give them.
+//! The findings of the checks, and the functions that run a recipe to make them.
 
 use CheckResult::{Fails, Holds, Note};
 
@@ -43,7 +43,7 @@ pub struct Finding {
     pub error: Option<Diagnostics>,
 }
 
-/// The detail of a check whose property does not hold in groups of one.
+/// The detail of a check whose property holds except in groups of one.
 pub(super) const ALONE_GET: &str = "except in groups of one (see above)";
 /// The name of the check on an ordinary batch.
 pub(super) const MIXED: &str = "mixed groups";

@@ -11,7 +11,7 @@ use crate::diagnostic::Diagnostics;
 use crate::number_text::counted;
 use crate::script::{Outcome, Summary};
 
-/// The maximum number of groups on which the recipe runs separately, with each group as the whole batch.
+/// The maximum number of groups on each of which the recipe is run alone, as if the group were the whole batch.
 const ALONE: usize = 16;
 
 impl Checks<'_> {
@@ -41,7 +41,7 @@ impl Checks<'_> {
         }
     }
 
-    /// Compares the advantages of a batch, with its responses in the given order, with the advantages in `base`.
+    /// Puts a batch's responses into the given order, and compares their advantages with the advantages in `base`.
     fn same(
         &mut self,
         check: &'static str,
@@ -161,7 +161,7 @@ impl Checks<'_> {
         }
     }
 
-    /// Returns the largest change of an advantage or a weight in one of the first 16 groups when that group is the whole batch.
+    /// Runs the recipe on each of the first 16 groups alone, and returns the largest change of an advantage or a weight.
     pub(super) fn influence(&self, batch: &Batch, base: &Outcome) -> Result<f64, Diagnostics> {
         let layout = base.advantage.layout();
         let mut most = 0.0f64;

@@ -1,5 +1,5 @@
-//! Checks that a loss's gradient agrees with finite differences, and that a step that lowers the loss makes responses that the
-//! advantage favours more likely.
+//! Checks that a loss's gradient agrees with finite differences, and that a step that lowers the loss raises the probability of
+//! responses that the advantage favours.
 
 use super::batches::{on_policy, wave, with_responses, with_scaled_advantage, with_tokens};
 use super::findings::CheckResult::{self, Fails, Holds, Note};
@@ -12,7 +12,7 @@ use crate::script::{Hook, Loss};
 /// Half the step of a finite difference. This size suits log-probs of the order of 1 and losses with a rounding error of 1e-16.
 const STEP: f64 = 1e-5;
 const DIRECTIONS: usize = 3;
-/// The largest relative difference allowed between the slope by finite differences and the slope by the gradient.
+/// The largest relative difference allowed between the slope from finite differences and the slope from the gradient.
 const SLOPE: f64 = 1e-4;
 
 /// The result of a check, and its explanation in one line.
@@ -39,7 +39,8 @@ impl Checks<'_> {
         }
     }
 
-    /// Returns whether the loss ignores the recipe's weights, or takes them only as 0 or not 0 although other sizes occur.
+    /// Returns whether the loss ignores the recipe's weights, or only distinguishes 0 from other weights although further sizes
+    /// occur.
     fn ignores_weights(&self, batch: &Batch) -> Result<bool, Diagnostics> {
         let mut state = self.recipe.init()?;
         let outcome = self.recipe.advantage(batch, &mut state)?;
@@ -88,7 +89,7 @@ impl Checks<'_> {
                 let rows = (0..layout.responses()).flat_map(|i| column.of_response(&layout, i));
                 Computed::new(layout.clone(), Level::Token, rows.collect::<Vec<f64>>())
             }
-            // Without a response column `advantage` either, every advantage is 0, because no response is known to be good.
+            // If there is no response column `advantage` either, every advantage is 0, because no response is known to be good.
             None => {
                 let values = by_response.unwrap_or_else(|| vec![0.0; layout.responses()]);
                 Computed::new(layout, Level::Response, values)

@@ -85,7 +85,7 @@ pub fn check(recipe: &Recipe, input: Option<&Batch>) -> Vec<Finding> {
         let known = checks.findings.len();
         stage(&mut checks);
         if let Err(stopped) = guard.check() {
-            // All findings of the stage are dropped, because the reached limit may have caused any of them.
+            // All findings of the stage are dropped, because the limit that was reached may have caused any of them.
             checks.findings.truncate(known);
             let why = format!("{stopped}: the remaining checks are skipped");
             checks.add("time for all checks", Fails, why);
@@ -119,7 +119,7 @@ pub(crate) fn worse(old: &Recipe, new: &Recipe, batch: &Batch) -> Vec<String> {
     told.filter_map(line).collect()
 }
 
-/// Returns whether the recipe, with its current settings, fails on a batch with all usual columns but `column`.
+/// Returns whether the recipe, with its current settings, fails on a batch with all usual columns except `column`.
 pub fn needs(recipe: &Recipe, column: &str) -> bool {
     let usual = usual();
     let is_there = usual.has(column) || usual.text(column).is_some();
@@ -127,11 +127,11 @@ pub fn needs(recipe: &Recipe, column: &str) -> bool {
     is_there && without().is_err()
 }
 
-/// The checks run the recipe dozens of times, so they use only the first groups of a batch: at least two, and as many as are
-/// needed to reach this number of responses or this number of tokens.
+/// The checks run the recipe dozens of times, so they use only the first groups of a batch: at least two groups, and then further
+/// groups until these have this number of responses or this number of tokens.
 const RESPONSES: usize = 1024;
 const TOKENS: usize = 1 << 16;
-/// The maximum number of tokens of all responses together, to which responses are cut, because a `length` column may claim more
+/// The maximum number of tokens of all responses together. Longer responses are cut, because a `length` column may claim more
 /// tokens than memory can hold.
 const CELLS: usize = 1 << 21;
 
@@ -165,7 +165,8 @@ fn first_of(batch: &Batch) -> (Batch, String) {
     (with_what_losses_need(&first), origin)
 }
 
-/// Returns a warning if descent on the recipe's loss makes the responses less likely that its advantage, or the reward, favours.
+/// Returns a warning if descent on the recipe's loss lowers the probability of responses that its advantage, or the reward,
+/// favours.
 pub fn flipped_loss(recipe: &Recipe) -> Option<Diagnostic> {
     // An error is ignored, because the sign cannot be checked if the recipe fails on this batch.
     let sign = Checks::new(recipe).sign(&on_policy(&usual()));
@@ -182,15 +183,15 @@ pub fn flipped_loss(recipe: &Recipe) -> Option<Diagnostic> {
 pub fn groups_are_independent(recipe: &Recipe, batch: &Batch) -> Result<bool, Diagnostics> {
     let checks = Checks::new(recipe);
     let (batch, _) = first_of(batch);
-    // The groups get different fractions of right responses, because a division by a mean over the batch would otherwise not
-    // matter.
+    // The groups get different fractions of right responses, because otherwise a mean over the batch would equal the mean over
+    // each group.
     let unlike = with_rewards(&batch, |response, group| {
         let share = 1.0 + (group % 3) as f64;
         f64::from(u8::from(wave(response, group, 6) * 4.0 < share))
     });
     let influence = |batch: &Batch| -> Result<f64, Diagnostics> {
         let base = checks.advantage(batch)?;
-        // A recipe that fails only on a single group needs the other groups.
+        // A recipe that fails only on a group alone depends on the other groups.
         Ok(checks.influence(batch, &base).unwrap_or(f64::INFINITY))
     };
     let mut most = influence(&batch)?;

@@ -25,8 +25,8 @@ const OF_ANY_LOSS: [&str; 6] = [
 ];
 /// If the log-probs at the first token differ by less than this, the sampled tokens may be the same.
 const SAME_TOKEN: f64 = 1e-2;
-/// The relative difference up to which values count as equal for one prompt: an inference engine computes them in different
-/// batches, and so with different rounding.
+/// The relative difference up to which values count as equal for one prompt, because an inference engine computes them in
+/// different batches, and so with different rounding.
 const SAME_PROMPT: f64 = 1e-3;
 
 impl Checks<'_> {
@@ -52,7 +52,7 @@ impl Checks<'_> {
     }
 
     /// Returns whether a column is a separate term: its effect does not depend on the other columns, and it has no effect on
-    /// earlier tokens. Returns `None` if the column has no effect on single tokens.
+    /// earlier tokens. Returns `None` if the column has no effect, or if the signal is not at token level.
     fn enters_alone(
         &self,
         batch: &Batch,
@@ -102,8 +102,8 @@ impl Checks<'_> {
         }
     }
 
-    /// Reports columns that change the value of a loss but not its gradient, such as entropies, or `ref_logp` in a KL's k1
-    /// estimate.
+    /// Reports columns that change the value of a loss but not its gradient, such as entropies, or `ref_logp` in the KL estimator
+    /// k1.
     pub(super) fn terms_of_the_loss(&mut self, batch: &Batch) {
         const CHECK: &str = "terms of the loss";
         match self.without_gradient(batch) {
@@ -175,7 +175,8 @@ impl Checks<'_> {
         if advantage.level() != Level::Token || base.loss.is_some() {
             return;
         }
-        // With other rewards, an advantage that was 0 by chance is not 0. An error is ignored: a recipe may refuse these rewards.
+        // With other rewards, an advantage that is 0 by chance is not 0. An error is ignored, because a recipe may refuse the
+        // rewards.
         let Ok(other) = self.advantage(&with_rewards(batch, |i, _| 0.2 + wave(i, 0, 16))) else {
             return;
         };
@@ -198,7 +199,7 @@ impl Checks<'_> {
     }
 }
 
-/// Returns the difference, value by value, of two results on the same responses.
+/// Returns the elementwise difference of two results on the same responses.
 fn minus(a: &Computed, b: &Computed) -> Computed {
     let values = a.buffer().iter().zip(b.buffer().iter());
     let values: Vec<f64> = values.map(|(a, b)| a - b).collect();
@@ -243,6 +244,6 @@ fn is_of_the_prompt(batch: &Batch, column: &TokenValues) -> bool {
             (least, most) = (least.min(low), most.max(high));
         }
     }
-    // A column whose first values are equal for all prompts, such as a reward on the last token, proves nothing.
+    // A column whose first values are equal for all prompts, such as a reward on the last token, may depend on the sampled token.
     most - least > SAME_PROMPT * least.abs().max(most.abs())
 }

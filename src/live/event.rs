@@ -30,7 +30,7 @@ pub enum LiveEvent {
         /// Whether the version had been published and then failed at a step.
         at_step: bool,
     },
-    /// The script is missing or cannot be read. This is not reported again until the script could be read in between.
+    /// The script is missing or cannot be read. This is reported again only if the script could be read in the meantime.
     Missing {
         /// The script's path.
         path: PathBuf,
@@ -48,7 +48,7 @@ pub enum LiveEvent {
     Warned {
         /// The version, which is used in spite of the warnings.
         version: Version,
-        /// Warnings of the lint, and of failures on batches of a kind that may not occur in the run.
+        /// New warnings of the lint, and warnings of dry runs that were skipped or failed on a batch that the run may never meet.
         warnings: Vec<Diagnostic>,
     },
     /// The system reports no file events, so a save is found only by polling, up to a second later.
@@ -117,11 +117,11 @@ pub struct VersionChange {
     pub checked_in: Duration,
     /// The time from the first event of the save until the end of the checks, including the wait for unchanged files.
     pub ready_after: Duration,
-    /// The parameters that are new, are removed or have another value, as in `k 4 -> 8`.
+    /// The parameters that were added, were removed or have a new value, as in `k 4 -> 8`.
     pub parameters: Vec<String>,
     /// The number of lines added to the script and to the imports that both versions have.
     ///
-    /// Imports that only one version has do not count, so that adding `import "grpo"` counts as one line, not as grpo's forty.
+    /// The lines of an import that only one version has are not counted, so that adding `import "grpo"` counts as one line.
     pub lines_added: usize,
     /// The number of lines removed from the script and from the imports that both versions have.
     pub lines_removed: usize,
@@ -177,8 +177,8 @@ impl fmt::Display for VersionChange {
     }
 }
 
-/// Returns the text of a script, with the key `None`, and the texts of its imports, by name. The names have no folders, because
-/// the first version of a resumed run is in another folder.
+/// Returns the text of a script under the key `None`, and the texts of its imports under their names. These names are without
+/// folders, because a resumed run reads its first version from another folder.
 fn texts(recipe: &Recipe) -> BTreeMap<Option<&OsStr>, &str> {
     let stem = |name| Path::new(name).file_stem().unwrap_or_default();
     let named = recipe
@@ -187,8 +187,8 @@ fn texts(recipe: &Recipe) -> BTreeMap<Option<&OsStr>, &str> {
     named.collect()
 }
 
-/// The time limit for minimizing the number of changed lines, for versions with more than a million pairs of lines. After this
-/// time, the number may be too large, and may differ from one machine to another.
+/// The time limit of the line diff of two texts that have more than a million pairs of lines. After this time, the diff may not
+/// be minimal, so the number of changed lines may differ from one machine to another.
 const DEADLINE: Duration = Duration::from_millis(20);
 
 /// Returns the numbers of lines added and removed.

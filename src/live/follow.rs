@@ -1,4 +1,4 @@
-//! The thread that follows the files: after an event, it waits until they stay unchanged, checks their content, and publishes it.
+//! The thread that follows the files: after an event, it waits until they stop changing, checks their content, and publishes it.
 
 use std::collections::VecDeque;
 use std::path::PathBuf;
@@ -38,7 +38,7 @@ pub(super) struct Shared {
     dry_runs: DryRuns,
 }
 
-/// The part of the shared state that changes. It is under a single lock, so that the events have the order of the versions. The
+/// The part of the shared state that changes. A single lock protects it, so that the events are in the order of the versions. The
 /// lock is held only while a few pointers are read or written, so the run hardly waits for it.
 #[derive(Debug)]
 pub(super) struct Ledger {
@@ -144,7 +144,7 @@ impl Shared {
         Err(Diagnostic::error(message).with_help(help).into())
     }
 
-    /// Compiles a version, and tries it unless it is the version in use. Sets `files` as soon as the version's imports are known.
+    /// Compiles a version, and does its dry runs unless it is the version in use. Sets `files` as soon as the imports are known.
     fn check(
         &self,
         guard: Arc<Guard>,
@@ -255,7 +255,7 @@ struct Follower {
     watch: Watch,
     /// The files when they were last checked.
     files: SourceFiles,
-    /// The last report about the files, which is not repeated: the version that was rejected, or `Some(None)` for an unreadable
+    /// The last report about the files, kept because it is not repeated: the rejected version, or `Some(None)` for an unreadable
     /// script.
     reported: Option<Option<Version>>,
     is_polling_reported: bool,
@@ -293,7 +293,7 @@ impl Follower {
             Some(version) if rejected.iter().any(|old| old == version.as_str()) => {
                 self.reported = Some(Some(version.clone()));
             }
-            // The files are checked without a wait for unchanged files, because an unfinished save is noticed later.
+            // The files are checked without waiting until they stop changing, because the end of a save is noticed later.
             _ => self.judge(&self.files.clone(), Instant::now()),
         }
     }

@@ -1,8 +1,8 @@
 //! Hot reload: a recipe that follows its file during a run.
 //!
 //! A thread watches the script and all its imports, checks each new version, and publishes the versions that pass. File events
-//! only tell it when to read the files; their content decides. [`LiveRecipe::step`] takes the newest published version at the
-//! beginning of a step, and never waits for a check.
+//! only tell the thread when to read the files; only their content makes a version new. [`LiveRecipe::step`] takes the newest
+//! published version at the beginning of a step, and never waits for a check.
 //!
 //! Before a step uses a version, the version must pass these checks, in this order, within [`LiveOptions::deadline`] in total:
 //!
@@ -17,9 +17,9 @@
 //!
 //! A failure on the last batch rejects the version. The batches of check 5 may never occur in the run: `k = 4` fails on a group
 //! of one, but is correct if all groups have 16 responses. So a failure on such a batch counts only if the version in use
-//! succeeds on the same batch. If it counts, it rejects the version if every run meets such batches (all right, all wrong, or the
-//! batch on which a version failed), and is a warning otherwise (groups of one, one group, responses of one token or none).
-//! Before the first batch, the run's columns are unknown, so only a script that does not terminate is rejected.
+//! succeeds on the same batch. If it counts, it rejects the version if every run meets such batches (all right or all wrong) or
+//! if a version failed on this batch at a step; it is only a warning otherwise (groups of one, one group, responses of one token
+//! or none). Before the first batch, the run's columns are unknown, so the dry run rejects only a script that does not terminate.
 //!
 //! A version that passes is then compared with the version of the last step ([`VersionChange::effect`]).
 //!
@@ -27,12 +27,12 @@
 //! better: the batch and the state would have to be copied to it at each save, an embedder has no program to start, and a step
 //! runs the version in the run's own process anyway, on a batch that no check has seen. The limits of scripts protect the run.
 //!
-//! The state outlives a reload: a new version's `migrate(old, p)` converts it. Without `migrate`, the state stays, plus the
-//! values that only the new `init(p)` has. If a version fails at a step although it passed its checks, the step falls back to the
-//! previous version, with the state after that version's last step; if this version fails too, to the version before it, and so
-//! on for up to eight versions. If all versions fail, the batch is at fault: the step fails, and everything stays as it was
-//! before the step. If a version takes rows of another kind than the version that failed, the caller repeats the step with these
-//! rows, and the step ends with the repetition.
+//! The state outlives a reload: a new version's `migrate(old, p)` converts it. Without `migrate`, the state is kept, and the
+//! values that only the new `init(p)` has are added. If a version fails at a step although it passed its checks, the step falls
+//! back to the previous version, with the state after that version's last step. If this version fails too, the step falls back to
+//! the version before it, and so on, for up to eight versions. If all versions fail, the batch is taken to be at fault: the step
+//! fails, and everything stays as it was before the step. If an earlier version takes rows of another kind than the failed
+//! version, the caller repeats the step with such rows.
 
 mod event;
 mod follow;
@@ -98,7 +98,7 @@ pub struct LiveRecipe {
     next_step: u64,
     /// Whether the rows of the next batch are turns; `None` if rows do not depend on the version.
     turns: Option<bool>,
-    /// If the current step must be repeated with other rows, the versions that have failed at it.
+    /// The versions that have failed at the current step, if the step must be repeated with other rows.
     repeated: Option<Vec<Failed>>,
     /// The sender that wakes the thread that follows the files; `None` if no file is followed.
     bell: Option<SyncSender<Instant>>,
@@ -112,8 +112,8 @@ impl Drop for LiveRecipe {
     }
 }
 
-/// The maximum number of versions to fall back to. One is too few: an edit may fail at its first step, and the version before it
-/// at a later step.
+/// The maximum number of versions to fall back to. One version is too few, because the newest version may fail at its first step,
+/// and the version before it at the same step.
 const FALLBACKS: usize = 8;
 
 /// The result of [`LiveRecipe::attempt`].
@@ -121,19 +121,18 @@ const FALLBACKS: usize = 8;
 #[non_exhaustive]
 pub struct Attempt<R> {
     /// The result of the first version that succeeded or, if all failed, the error of the version that was tried first. If the
-    /// step is repeated, that may be a version of an earlier attempt.
+    /// step is a repetition, this may be a version of an earlier attempt.
     pub result: Result<R, Diagnostics>,
     /// The versions that failed on this batch, in the order in which they were tried.
     pub failed: Vec<Failed>,
 }
 
 impl LiveRecipe {
-    /// Loads a recipe, a built-in by its name or a script by its path, and follows its file from now on. A built-in has no file,
-    /// and does not change. A relative path starts at the current folder.
+    /// Loads a recipe (a built-in by its name, or a script by its path), and follows its file from now on. A built-in has no
+    /// file, and does not change. A relative path is relative to the current folder.
     ///
-    /// # Errors
-    /// [`Diagnostics`] if the recipe cannot be loaded, lacks a required hook or does not accept the settings, or if the thread
-    /// cannot be started.
+    /// # Errors [`Diagnostics`] if the recipe cannot be loaded, lacks a required hook, has a refused hook or does not accept the
+    /// settings, or if the thread cannot be started.
     pub fn watch(
         host: &Host,
         recipe: &str,
@@ -264,15 +263,15 @@ impl LiveRecipe {
 
     /// Runs a function with the version in use and a copy of its state, which becomes the version's state if the function
     /// succeeds. If the function fails, it is run with each fallback version in turn. The first version that succeeds stays in
-    /// use until a new version is published. If all fail, the batch is at fault: everything is as it was before the step, and the
-    /// next step uses the newest version again.
+    /// use until a new version is published. If all fail, the batch is taken to be at fault: everything is as it was before the
+    /// step, and the next step uses the newest version again.
     ///
     /// If a version takes rows of another kind than the batch has ([`LiveRecipe::rows_are_turns`]), it becomes the version in
     /// use, the result is an error, and [`LiveRecipe::is_repeated`] is true: the caller must repeat the step, from
     /// [`LiveRecipe::begin_step`], with rows for the version that [`LiveRecipe::newest`] returns.
     ///
-    /// New versions are tried on the batch, which must have all columns that the hooks see, and is not copied. Unless all
-    /// versions fail, the number of the next step is one more than the batch's.
+    /// Later versions are tried on the batch, which must have all columns that the hooks read, and is not copied. Unless all
+    /// versions fail, the number of the next step is one more than the step number of the batch.
     pub fn attempt<R>(
         &mut self,
         batch: &Batch,
@@ -360,7 +359,7 @@ impl LiveRecipe {
         &self.last().state
     }
 
-    /// Sets the state of the version in use, after a call of its hooks.
+    /// Sets the state of the version in use, for a caller that has called its hooks outside of [`LiveRecipe::attempt`].
     pub fn set_state(&mut self, state: State) {
         let last = self.versions.len() - 1;
         self.versions[last].state = state;
@@ -416,7 +415,7 @@ impl LiveRecipe {
         self.shared.ledger().events.drain(..).collect()
     }
 
-    /// Publishes a version. Only its hooks and parameters are checked before.
+    /// Publishes a version after checking only which hooks it has and whether its parameters fit.
     ///
     /// # Errors
     /// [`Diagnostics`] if the recipe lacks a required hook, has a refused hook, or does not accept the settings.

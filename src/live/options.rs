@@ -36,11 +36,11 @@ pub struct LiveOptions {
     /// versions are [`LiveRecipe::fallbacks`](super::LiveRecipe::fallbacks). In a resumed run, the content of the file is checked
     /// before the first step, like any new version; the file may even be missing.
     pub left: Vec<(Recipe, State)>,
-    /// Versions, as all their digits, that were rejected or failed before the run was resumed. If the file still contains such a
-    /// version, it is not tried until it is saved again.
+    /// Versions (all 64 digits of each) that were rejected, or that failed, before the run was resumed. If the file still
+    /// contains such a version, it is not tried until it is saved again.
     pub rejected: Vec<String>,
-    /// The step number of the next batch, if the batch has no step number. To resume a run, this is
-    /// [`LiveRecipe::next_step`](super::LiveRecipe::next_step) of the process that was stopped.
+    /// The step number of the next batch, if the batch has no step number. For a resumed run, this is the value of
+    /// [`LiveRecipe::next_step`](super::LiveRecipe::next_step) in the process that was stopped.
     pub next_step: u64,
     /// The time limit for all checks of a version together; 2 seconds if it is `None`.
     pub deadline: Option<Duration>,

@@ -13,8 +13,8 @@ use crate::script::{Outcome, Recipe, State, Statistics, guarded};
 const GROUPS: usize = 3;
 /// The maximum number of groups of the batch on which two versions are compared. The comparison takes dozens of runs.
 const COMPARED: usize = 32;
-/// The maximum number of responses per group of a small batch. Most runs have smaller groups, which stay complete, because `k` is
-/// chosen for their size.
+/// The maximum number of responses per group of a small batch. Most runs have smaller groups, which are not cut, because a
+/// parameter such as `k` is chosen for their size.
 const GROUP_SIZE: usize = 256;
 /// The maximum number of tokens per response of a small batch.
 const TOKENS: usize = 8;
@@ -80,7 +80,7 @@ pub(super) fn dry_runs(
     Ok((warnings, effect))
 }
 
-/// Returns the run's state as the new version migrates it.
+/// Returns the run's state, migrated to the new version.
 fn state_after(candidate: &Recipe, observed: &Observed) -> Result<State, Diagnostics> {
     let InUse { loaded, state } = &observed.in_use;
     if candidate.version() == loaded.version() {
@@ -112,7 +112,7 @@ fn compare(
     if is_new { Err(on(error, what)) } else { Ok(()) }
 }
 
-/// Returns the small batch from which degenerate batches are made: the first groups and tokens of a run's batch.
+/// Returns the small batch from which degenerate batches are made: the first tokens of the first groups of a run's batch.
 fn small(batch: &Batch) -> Batch {
     shortened(&first(batch, GROUPS), &|_| TOKENS)
 }
@@ -128,7 +128,8 @@ fn first(batch: &Batch, groups: usize) -> Batch {
 }
 
 /// Describes how a version differs from the version of the last step on the last batch: the correlation and the standard
-/// deviations of their advantages, and the checks with worse results. No difference rejects a version: it may be intended.
+/// deviations of their advantages, and the checks with worse results. No difference rejects a version, because it may be
+/// intended.
 fn effect(
     candidate: &Recipe,
     outcome: &Outcome,

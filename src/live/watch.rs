@@ -30,7 +30,7 @@ const POLL: Duration = Duration::from_secs(1);
 pub(super) struct Watch {
     rings: Receiver<Instant>,
     /// The system's watcher. `Err(Some)` means that the system gives no file events, and that this has not been reported yet;
-    /// `Err(None)`, that it has been reported, or that only polling is wanted.
+    /// `Err(None)` means that it has been reported, or that the caller wants only polling.
     system: Result<RecommendedWatcher, Option<notify::Error>>,
     /// The names of the files, shared with the thread that receives the events.
     names: Arc<Mutex<BTreeSet<OsString>>>,
@@ -63,7 +63,7 @@ impl Watch {
         (watch, bell)
     }
 
-    /// Watches the folders of the given files, and no other folders. The error says why there are no events.
+    /// Watches the folders of the given files, and no other folders. An error says why the system gives no events.
     ///
     /// Folders are watched instead of files because, if an editor replaces a file by renaming a new file, a watch of the file
     /// would stay with the old file.
@@ -118,8 +118,8 @@ impl Watch {
     }
 }
 
-/// Wakes the thread that follows the files. The error of a full channel is ignored, because a single pending wake-up makes the
-/// thread read the files.
+/// Wakes the thread that follows the files. The error of a full channel is ignored, because the wake-up that is already pending
+/// makes the thread read the files.
 pub(super) fn ring(bell: &SyncSender<Instant>) {
     let _ = bell.try_send(Instant::now());
 }

@@ -22,7 +22,7 @@ pub enum Answer {
     Bool(bool),
     /// An integer.
     Integer(i64),
-    /// A number that is not an integer, or a tensor that is a single number without a batch.
+    /// A floating-point number, or a tensor that is a single number without a batch.
     Number(f64),
     /// A string.
     String(String),
@@ -52,7 +52,7 @@ pub struct BatchColumns {
 }
 
 impl Answer {
-    /// Returns a tensor's values, or a number (true is 1); empty for any other value.
+    /// Returns the values of a tensor, or the single value of a number or a boolean (1 for true); empty for any other value.
     pub fn numbers(&self) -> Vec<f64> {
         match self {
             Answer::Tensor(computed) => computed.buffer().iter().collect(),

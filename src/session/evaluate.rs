@@ -20,7 +20,7 @@ use crate::script::syntax::code;
 use crate::script::{Hook, Host, ParamValue, Recipe, ScriptBatch};
 use crate::tensor::{Guard, Tensor, TensorError};
 
-/// The name of the typed recipe in messages.
+/// The name, in messages, of the recipe that was typed.
 const TYPED: &str = "what you typed";
 
 /// Evaluates pieces of script one after another on a batch. Variables and functions persist, and `_` is the last value.
@@ -96,7 +96,7 @@ impl Session {
         &self.host
     }
 
-    /// Returns the recipe whose hooks inputs can call, if one is in use.
+    /// Returns the recipe in use, if any; inputs can call its hooks.
     pub fn recipe(&self) -> Option<&Recipe> {
         self.recipe.as_ref()
     }
@@ -137,7 +137,7 @@ impl Session {
     }
 
     /// Makes a recipe's hooks callable, as `reward()`, `weight()`, `advantage()` and `loss()`, and its parameters readable as
-    /// `p`. Typed functions with the name and the two parameters of one of these hooks are removed: the last definition counts.
+    /// `p`. Typed functions with the name and the two parameters of one of these hooks are removed: the last definition wins.
     pub fn use_recipe(&mut self, recipe: Option<Recipe>) {
         let is_hook = |name: &str| Hook::OF_BATCH.iter().any(|hook| hook.name() == name);
         self.functions
@@ -167,7 +167,7 @@ impl Session {
         self.inputs.script(self.recipe.as_ref())
     }
 
-    /// Returns the source of the functions of a name, from the last input that defines any or, if no input does, from the recipe.
+    /// Returns the source of the functions with a name, from the last input that defines any or, if none does, from the recipe.
     pub fn source_of(&self, name: &str) -> Option<String> {
         let typed = self.inputs.texts().rev();
         let mut texts = typed.chain(self.recipe.iter().map(|recipe| recipe.text()));
@@ -311,7 +311,7 @@ impl Session {
         self.scope = self.scope.clone_visible();
     }
 
-    /// Fails if the input has changed the type of `batch`, has hidden `p`, or has added an entry to it.
+    /// Fails if the input has changed the type of `batch`, has hidden `p`, or has added an entry to `p`.
     fn own_unchanged(&self, text: &str) -> Result<(), Diagnostics> {
         let params = |recipe: &Recipe| recipe.params().iter().len();
         let entries = self.recipe.as_ref().map_or(0, params);
@@ -363,7 +363,7 @@ impl Session {
         self.inputs.in_its_input(text, diagnostic).into()
     }
 
-    /// Returns the variables that inputs made.
+    /// Returns the variables that the inputs have defined.
     pub(super) fn own_variables(&self) -> impl Iterator<Item = (&str, &Dynamic)> {
         let all = self.scope.iter_raw().map(|(name, _, value)| (name, value));
         all.filter(|(name, _)| !["batch", "p", LAST].contains(name))

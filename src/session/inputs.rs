@@ -19,7 +19,7 @@ use crate::script::value::written;
 use crate::script::{Hook, Recipe};
 use crate::tensor::Level;
 
-/// The variable that holds the last value. The engine does not accept `_` as a name; [`Inputs::name_last_value`] makes it usable.
+/// The variable that holds the last value. The engine rejects `_` as a name; [`Inputs::name_last_value`] makes `_` usable.
 pub(super) const LAST: &str = "_";
 /// The name of this variable in a saved script.
 const SAVED_LAST: &str = "last_value";
@@ -119,8 +119,8 @@ impl Inputs {
         functions.any(is_hook)
     }
 
-    /// Returns the first hook of a recipe that an input calls, and the recipe's name. Inputs after the last
-    /// value that can be an advantage are ignored. Returns `None` if they call no hook, or if an input defines `advantage` or `loss`.
+    /// Returns the first hook of a recipe that an input calls, and the recipe's name. Inputs after the last value that can be an
+    /// advantage are ignored. Returns `None` if no other input calls a hook, or if an input defines `advantage` or `loss`.
     pub fn called_hook(&self) -> Option<(&'static str, &str)> {
         let inputs = self.all[..=self.last_signal()?].iter();
         inputs.filter(|_| !self.has_hook()).find_map(|input| {
@@ -280,7 +280,8 @@ pub(super) struct InputPart {
     is_import: bool,
 }
 
-/// Splits an input into parts, each with the comments before it. A statement ends at a semicolon, a function at its brace.
+/// Splits an input into parts, each with the comments before it. A statement ends at a semicolon, a function at its closing
+/// brace.
 pub(super) fn items(text: &str) -> Vec<InputPart> {
     let all = code(text);
     let mut items = Vec::new();
@@ -312,7 +313,7 @@ fn function(code: &[Token<'_>]) -> Option<(String, usize)> {
     (keyword.text == "fn").then(|| (name.text.to_string(), parameters))
 }
 
-/// Makes a part of some tokens and of the comments between `from` and the tokens.
+/// Makes a part from the given tokens and from the comments between `from` and these tokens.
 fn item(text: &str, from: usize, code: &[Token<'_>]) -> Option<InputPart> {
     // A comment after the last token is dropped, because a semicolon that is added later would belong to the comment.
     let (first, last) = (code.first()?, code.last()?);

@@ -17,7 +17,7 @@ use crate::diagnostic::Diagnostics;
 use crate::script::Host;
 
 impl Host {
-    /// Evaluates a piece of script on a batch, which it reads as `batch`, in a [`Session`] of this one input.
+    /// Evaluates a piece of script in a new [`Session`] on a batch, which the script reads as `batch`.
     ///
     /// # Errors
     /// [`Diagnostics`] as for a recipe.

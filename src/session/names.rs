@@ -39,12 +39,12 @@ impl Name {
 }
 
 impl Session {
-    /// Returns whether there is a variable of that name; `batch`, `p` and `_` are variables too.
+    /// Returns whether there is a variable with the given name; `batch`, `p` and `_` are variables too.
     pub fn has_variable(&self, name: &str) -> bool {
         self.scope.contains(name)
     }
 
-    /// Returns the names and values of the variables that inputs made.
+    /// Returns the names and values of the variables that the inputs have defined.
     pub fn variables(&self) -> Vec<(String, Result<Answer, Diagnostics>)> {
         self.guard.rearm();
         let named = self
@@ -82,7 +82,7 @@ impl Session {
         let value = last.and_then(|name| self.scope.get(name.text));
         let type_name = match (value, last.map(|token| (token.kind, token.text))) {
             (Some(value), _) => type_named(value.type_name()).0,
-            // `g` is the usual parameter of a function of a group, and an indexed element that has members is most likely an
+            // A function that takes a group usually calls it `g`, and an indexed element that has members is most likely an
             // element of `batch.groups`.
             (None, Some((TokenKind::Name, "g") | (TokenKind::Symbol, "]"))) => "batch",
             (None, Some((TokenKind::String, _))) => "string",

@@ -13,14 +13,14 @@ use crate::script::syntax::{CodeSite, Token, TokenKind, code, sites};
 use crate::script::{Recipe, ScriptBatch, guarded};
 use crate::tensor::{Origin, Tracing};
 
-/// The name of the function that notes a value. No script has a function of this name.
+/// The name of the function that records a value. No script defines a function with this name.
 const NOTE: &str = "__advlab_note";
 /// The maximum number of values that are passed on, because a user sees only a screenful of them.
 const MOST: usize = 1000;
 
 impl Recipe {
     /// Runs the recipe on a batch, as [`dry_run`] does. Passes to `seen` the first value of each variable, parameter and
-    /// operation of the script, with the byte at which its name begins. If the run fails, only earlier values are passed.
+    /// operation of the script, with the byte offset at which its name begins. If the run fails, only earlier values are passed.
     pub fn observe(&self, batch: &Batch, seen: &mut (dyn FnMut(usize, Answer) + Send)) {
         let (noted, trace) = (Noted::default(), Tracing::default());
         let probed = Probed::of(self.text());
@@ -32,7 +32,7 @@ impl Recipe {
                 true => (name, &*probed.text),
                 false => (name, text),
             });
-        // The error is ignored, because the recipe itself has compiled before.
+        // The error is ignored, because the script compiles without the inserted calls, so the user need not know it.
         let Ok(mut recipe) = host.restore(self.name(), sources) else {
             return;
         };
@@ -66,7 +66,7 @@ impl Recipe {
     }
 }
 
-/// The first value of each name, by the byte at which the name begins in the script.
+/// The first value of each name, by the byte offset at which the name begins in the script.
 type Noted = Arc<Mutex<BTreeMap<usize, Dynamic>>>;
 
 fn notes_into(noted: &Noted) -> Module {
@@ -79,11 +79,11 @@ fn notes_into(noted: &Noted) -> Module {
     module
 }
 
-/// A script with inserted calls of [`NOTE`]: after each statement that sets a variable, and, for parameters, at the start of each
-/// body. The calls do not change any line number.
+/// A script with inserted calls of [`NOTE`]: after each statement that sets a variable, and, for parameters and loop variables,
+/// at the start of each body. The calls do not change any line number.
 struct Probed {
     text: String,
-    /// For each inserted call, the byte of `text` at which it begins, and its length.
+    /// For each inserted call, the byte offset in `text` at which it begins, and its length in bytes.
     calls: Vec<(usize, usize)>,
 }
 
@@ -134,7 +134,7 @@ impl Probed {
         probed
     }
 
-    /// Converts a line and a column in the text with the calls, as the engine reports them, to a byte of the original script.
+    /// Converts a line and a column that the engine reports in the text with the calls to a byte offset in the original script.
     fn original(&self, origin: &Origin) -> Option<usize> {
         let lines = self.text.split_inclusive('\n');
         let before: usize = lines.take(origin.line.checked_sub(1)?).map(str::len).sum();
@@ -152,7 +152,7 @@ fn sets_variable(site: &CodeSite<'_, '_>) -> bool {
     site.text(-1) == "let" || begins && is_set
 }
 
-/// Returns the byte after the semicolon that ends the statement at the start of `code`; `None` if there is no such semicolon.
+/// Returns the byte offset after the semicolon that ends the statement at the start of `code`; `None` if there is no semicolon.
 fn statement_end(code: &[Token<'_>]) -> Option<usize> {
     let mut depth = 0;
     for token in code {
@@ -166,7 +166,7 @@ fn statement_end(code: &[Token<'_>]) -> Option<usize> {
     None
 }
 
-/// Returns the byte at which a name begins: the byte `at` itself or, if there is a dot, the start of the name after the dot.
+/// Returns the byte offset at which a name begins: `at` itself or, if `at` is a dot, the offset of the name after the dot.
 fn name_at(text: &str, at: usize) -> Option<usize> {
     let rest = text.get(at..)?;
     let dot = rest.strip_prefix("?.").or_else(|| rest.strip_prefix('.'));
