@@ -81,7 +81,7 @@ impl<'a> NewColumn<'a> {
         is_f64: bool,
     ) -> Self {
         let (buffer, is_token) = (values.buffer().clone(), values.level() == Level::Token);
-        // Trainers need the advantage and the returns for each token. Other columns keep their level.
+        // Trainers that read tensors need the advantage and the returns for each token. Other columns keep their level.
         let is_signal = matches!(column, AddedColumn::Advantage | AddedColumn::Returns);
         let in_lines = place.has_lines();
         let is_wide = match in_lines {

@@ -66,7 +66,7 @@ impl Cell<'_> {
         }
     }
 
-    /// Returns the name of a group for an integer, without rounding, however large the integer is; `None` for any other value.
+    /// Returns an integer as the name of a group, without rounding, however large it is; `None` for any other value.
     pub(super) fn id(&self) -> Option<GroupId> {
         let of_float = |value: f64| is_exact(value).then_some((value as i64).into());
         match self {
@@ -127,7 +127,7 @@ pub(super) fn type_of(raw: &str) -> JsonType {
     }
 }
 
-/// Returns the parts that `read` finds in a text. The text may have `NaN` and `Infinity`, which JSON forbids.
+/// Returns the keys and values that `read` finds in a text, which may contain `NaN` and `Infinity` although JSON forbids them.
 fn parts<'a>(
     text: &'a str,
     read: impl for<'t> Fn(&'t str) -> Option<Vec<(&'t str, &'t str)>>,
@@ -242,7 +242,7 @@ pub(super) fn elements(raw: &str) -> Option<Vec<&str>> {
     Some(found?.into_iter().map(|(_, value)| value).collect())
 }
 
-/// Returns the line with `NaN` and `Infinity` replaced by numbers of the same length; `None` if the line contains neither word.
+/// Returns the line with `NaN` and `Infinity` replaced by numbers of the same length; `None` if neither occurs outside strings.
 fn mended(line: &str) -> Option<String> {
     let mut mended = line.as_bytes().to_vec();
     let (mut at, mut in_string, mut is_changed) = (0, false, false);
@@ -356,7 +356,7 @@ pub(super) fn number(raw: &str) -> f64 {
     }
 }
 
-/// Adds the values of an array, converted as [`number`] converts them. Text or a nested value is an error.
+/// Appends the values of an array to `numbers`, converted as by [`number`]. A string or a nested value is an error.
 pub(super) fn numbers(raw: &str, numbers: &mut Vec<f64>) -> Result<(), &'static str> {
     let mut rest = &raw.as_bytes()[1..];
     loop {
@@ -389,7 +389,7 @@ pub(super) fn numbers(raw: &str, numbers: &mut Vec<f64>) -> Result<(), &'static 
 /// Returns the number of values in an array without parsing them. It fails for the same arrays as [`numbers`].
 pub(super) fn count(raw: &str) -> Result<usize, &'static str> {
     let between = &raw.as_bytes()[1..raw.len() - 1];
-    // The loop has no branches, so that it is fast: most bytes of a file belong to arrays.
+    // The loop has no branches and so is fast; this matters because most bytes of a file belong to arrays.
     let (commas, others) = between.iter().fold((0, 0), |(commas, others), byte| {
         let is_other = matches!(byte, b'"' | b'{' | b'[');
         (

@@ -37,7 +37,7 @@ pub(super) struct Blocks<'a> {
     rest: Vec<u8>,
     /// The checksum of all bytes read so far.
     sum: u32,
-    /// The number of blank lines before the first block.
+    /// The number of blank lines before the block that has the first response.
     passed: usize,
 }
 
@@ -129,7 +129,7 @@ impl<'a> Blocks<'a> {
             let ((taken, made), next) =
                 rayon::join(|| rayon::join(take, || parse(&block)), || self.next());
             taken?;
-            // Errors in the lines read so far are reported before the I/O error.
+            // Errors in the lines that have been read are reported before the I/O error.
             let next = next.unwrap_or_else(|error| {
                 failed = Err(error);
                 Vec::new()

@@ -20,7 +20,7 @@ const OTHERS: &str = "user human system developer tool function ipython environm
 
 /// The fields that hold the text of a message.
 const CONTENT: [&str; 4] = ["content", "value", "text", "parts"];
-/// Other fields of messages. A message with one of these need not have a text.
+/// Other fields of messages. A message with one of these fields need not have a text.
 const NO_CONTENT: &str =
     "tool_calls function_call reasoning_content reasoning thinking refusal audio";
 
@@ -130,8 +130,8 @@ fn author<'a>(fields: &Fields<'a>) -> Option<Cow<'a, str>> {
     string(fields, "role").or_else(|| string(fields, "from"))
 }
 
-/// Returns the messages of a chat as one text, each after its role if there are several messages. A chat with other fields than
-/// roles and texts stays in JSON, because prompts that differ only in these fields form different groups.
+/// Returns the messages of a chat as one text, with its role before each message if there are several. A chat with other fields
+/// than roles and texts stays in JSON, because prompts that differ only in these fields form different groups.
 fn text_of_chat(raw: &str) -> Option<String> {
     let messages: Vec<Map<String, Json>> = serde_json::from_str(raw).ok()?;
     let text = |message: &Map<String, Json>| -> Option<String> {

@@ -84,8 +84,8 @@ impl Rollouts {
     /// Writes a copy of the file with the advantage added: in JSONL and parquet as the field `advantage`, a number or an array (0
     /// where the mask is 0); in padded files as the tensor `advantages` [B, T]. `out` may be the file that was read.
     ///
-    /// If the lines of a dump are split or completed when they are read (ROLL, NeMo-RL, prime-rl, AReaL), the copy has the
-    /// resulting lines, one per response, in the order in which they were read.
+    /// If the lines of a dump are split or completed when they are read, as for ROLL and AReaL, the copy has the resulting lines,
+    /// one per response, in the order in which they were read.
     ///
     /// # Errors
     /// The copy cannot be written. No incomplete file is left, and an existing file at `out` stays unchanged.

@@ -15,7 +15,7 @@ pub struct ReadOptions<'a> {
     /// The columns whose tensors [B, T], arrays and texts are read, such as [`Recipe::columns`](crate::Recipe::columns); `None`
     /// for all columns. The lengths of responses and the precision of the batch do not depend on this choice.
     pub columns: Option<&'a BTreeSet<String>>,
-    /// What to do with a response that has no reward.
+    /// The treatment of a response that has no reward.
     pub unscored: Unscored,
     /// The tokenizer that counts the tokens of completions if no column gives lengths; without a tokenizer, words are counted.
     pub tokenizer: Option<&'a Arc<dyn Tokenize>>,
@@ -32,7 +32,7 @@ pub struct Mapping {
     pub theirs: String,
 }
 
-/// What to do with responses whose `reward` or `correct` is null or NaN, for example because a verifier timed out.
+/// The treatment of responses whose `reward` or `correct` is null or NaN, for example because a verifier timed out.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Unscored {
     /// Such a response is an error.

@@ -86,7 +86,7 @@ pub(super) fn read(path: &Path, options: &ReadOptions) -> Result<Table> {
     Ok(table)
 }
 
-/// Returns each response's group, from a tensor of whole numbers. If there are `names`, these numbers are indices into them.
+/// Returns each response's group, from a tensor of whole numbers. If `names` is given, these numbers are indices into `names`.
 fn groups(tensor: &FileTensor, names: Option<&[GroupId]>, place: &Place) -> Result<Vec<GroupId>> {
     const EXPECTED: &str = "whole numbers [B], one for each response";
     let wrong =
@@ -208,8 +208,8 @@ fn header(strings: &Strings) -> Result<Option<SavedHeader>, String> {
 
 impl Batch {
     /// Writes all columns to a safetensors file: token columns padded with 0 to [B, T], and texts in the header.
-    /// [`read`](crate::files::read) gives the same batch again: its groups, the tokens that count, all values and the step. Texts
-    /// of more than 80 MB in total are not saved.
+    /// [`read`](crate::files::read) gives the same batch again: its groups, the tokens that count, all values and the step. If
+    /// the texts take more than 80 MB in total, none of them is saved.
     ///
     /// # Errors
     /// The error names the file and the reason why it cannot be written. No incomplete file is left, and an existing file at

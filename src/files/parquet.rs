@@ -218,7 +218,7 @@ pub(super) fn read(path: &Path, options: &ReadOptions) -> Result<Table, Diagnost
     Ok(table.finish())
 }
 
-/// Returns the leaf of a column that a typed reader reads as lists of numbers; `None` for any other column.
+/// Returns the leaf of a column if a typed reader can read the column as lists of numbers; `None` for any other column.
 fn list_of(file: &Reader, root: &TypePtr, keep: &Keep) -> Option<usize> {
     let schema = file.metadata().file_metadata().schema_descr();
     let leaf = leaf_of(file, root)?;
@@ -243,7 +243,7 @@ fn rows_of(file: &Reader) -> u64 {
     all.max(whole_number(metadata.file_metadata().num_rows()))
 }
 
-/// Returns a number from the metadata, or 0 if the number is negative, because the file may be damaged.
+/// Returns a number from the metadata, or 0 instead of a negative number, which a damaged file may claim.
 fn whole_number(claim: i64) -> u64 {
     u64::try_from(claim).unwrap_or(0)
 }

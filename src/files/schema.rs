@@ -82,7 +82,7 @@ const STEPS: &str = "global_step training_step train_step trainer_step iteration
 /// The columns that say how good a response is.
 pub(super) const REWARDS: [&str; 3] = ["reward", "token_reward", "correct"];
 
-/// The kind of a file, which decides how its fields are named.
+/// The kind of a file, which determines the names of its fields.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum FileKind {
     /// JSONL or parquet, which may be a trainer's dump.
@@ -113,7 +113,7 @@ pub(super) struct Keep {
 #[derive(Clone, Debug, Default)]
 pub(super) struct Schema {
     pub(super) kind: FileKind,
-    /// Columns whose field is set by `--map`, a known dump or a guess.
+    /// The columns whose fields were chosen by `--map`, by the table of known dumps, or by a guess.
     pub(super) readings: Vec<Reading>,
     /// Whether the words or tokens of completions are counted, because no field gives the lengths of responses.
     pub(super) count_words: bool,
@@ -346,7 +346,7 @@ impl Schema {
         let are_compared = self.references.is_some();
         let is_answer = |ours: &str| ours == "completion" || SOLUTIONS.contains(&ours);
         // Some columns are needed even if the recipe does not read them: completions and references may give the reward, the
-        // names of trajectories determine the levels, and an outcome may derive from `token_reward` which responses are correct.
+        // names of trajectories determine the levels, and the correct responses may be derived from `token_reward`.
         let is_needed = |Reading { ours, role, .. }: &Reading| match role {
             Role::Group | Role::Mask => true,
             _ if ours == "trajectory" || ours == "token_reward" => true,
@@ -378,7 +378,7 @@ const LIKELY_GROUPS: &str = "group_id prompt_id prompt_idx index question_id pro
 const LIKELY_REWARDS: &str = "rewards score scores token_level_scores total_reward reward_score return acc accuracy is_correct passed \
     success label verified";
 
-/// The names that a program's dumps use for the columns.
+/// A description of a program's dumps: how they are recognised, and which fields hold the columns.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Dump {
@@ -400,8 +400,8 @@ static DUMPS: LazyLock<Vec<Dump>> = LazyLock::new(|| {
     dumps.into_values().flatten().collect()
 });
 
-/// Returns the fields that may hold a column of texts: the columns' own names, then the names of known dumps. A name of a dump
-/// that does not match the line is skipped if its field is a number or a boolean, which may be a verdict.
+/// Returns the fields that may hold a column of texts: the columns' own names, then the names of known dumps. If a dump does not
+/// match the line, its name for the column is skipped if that field is a number or a boolean, which may be a verdict.
 #[cfg(feature = "answers")]
 pub(super) fn likely_fields<'a>(
     columns: &[&'static str],
@@ -492,8 +492,8 @@ fn recognise(names: &mut Schema, fields: Fields) {
         for part in &parts {
             let is_word = |letter: char| letter.is_alphanumeric() || letter == '_';
             let name = part.replace(|letter| !is_word(letter), "_");
-            // The column is also read under the trainer's name, unless that name begins with the prefix: the reward would then be
-            // added twice.
+            // The column is also read under the trainer's name, unless that name begins with the prefix, because the reward would
+            // then be added twice.
             if !part.starts_with(PART) {
                 names.keep_own(part);
             }

@@ -53,7 +53,8 @@ impl Table {
         &mut self.columns[found]
     }
 
-    /// Completes each column once all lines or rows are read: fields missing at the end become null, or are recorded as missing.
+    /// Completes each column once all lines or rows are read: fields missing in the last responses become null, or are recorded
+    /// as missing.
     pub(super) fn finish(mut self) -> Table {
         for column in &mut self.columns {
             if !matches!(column.data, ColumnData::Null) {
@@ -185,7 +186,7 @@ impl FileColumn {
         &self.reading.theirs
     }
 
-    /// Returns whether the column has a known role, or the user asked for it. Without a mask, the first such array gives the
+    /// Returns whether the column has a known role, or the user asked for it. If there is no mask, the first such array gives the
     /// number of tokens of each response.
     pub(super) fn is_known(&self) -> bool {
         self.reading.role != Role::Any || self.reading.asked
@@ -288,8 +289,8 @@ impl FileColumn {
         is_open
     }
 
-    /// Appends the values of the next responses, the first of which is `start`. Returns false if these values have another type:
-    /// they must then be pushed one by one.
+    /// Appends the values of the next responses, the first of which is `start`. Returns false if these values have another type,
+    /// so that the caller must push them one by one.
     pub(super) fn append(&mut self, more: FileColumn, start: usize) -> bool {
         if !matches!(more.data, ColumnData::Null) {
             if let (ColumnData::Null, TextKind::Reference) = (&self.data, self.keep.kind) {

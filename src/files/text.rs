@@ -24,7 +24,7 @@ use crate::replace::{Replacement, cannot_be_written};
 /// The maximum number of bytes in a line. It limits the memory that a line of a compressed file can take.
 pub(super) const LONGEST_LINE: u64 = 1 << 30;
 
-/// If a file begins with more bytes of blank lines than this, its trainer is not recognised. No trainer writes so many.
+/// If a file begins with more bytes of blank lines than this, its trainer is not recognised. No trainer writes so many bytes.
 const BLANK: usize = 1 << 20;
 
 /// The number of bytes that are compressed into one frame of Zstandard.
@@ -76,7 +76,7 @@ pub(super) type Lines<'a> = Box<dyn Read + Send + 'a>;
 struct Chained<'a, I> {
     parts: I,
     part: Lines<'a>,
-    /// Whether the last byte read ended a line.
+    /// Whether the last byte that was read ends a line.
     is_ended: bool,
 }
 

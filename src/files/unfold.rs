@@ -1,4 +1,4 @@
-//! Converts lines of trainers that hold several responses, or numbers in another form, to one line per response.
+//! Converts trainers' lines, which may hold several responses or numbers in a form of their own, to one line per response.
 
 use hmac_sha256::Hash;
 use serde_json::{Map, Value, json};
@@ -53,7 +53,7 @@ fn responses<'a>(fields: &[(&str, &'a str)]) -> Option<Vec<&'a str>> {
 }
 
 /// Splits a line of ROLL, NeMo-RL, a sampling script or a data set: an array with one value per response is split, and all
-/// responses share the other values. Rows are made one by one, because the shared values may be long.
+/// responses share the other values. Rows are made one by one, because each copies the shared values, which may be long.
 fn columns(line: &str) -> Option<Rows> {
     let fields = cell::fields(line).ok()?;
     let of = |name: &str| cell::elements(cell::value_of(&fields, name)?);

@@ -198,7 +198,7 @@ pub fn verify_lines(
     Ok(all_choices.notes().map(Diagnostic::note).collect())
 }
 
-/// Returns the field `asked` or, if it is `None`, the likeliest of the fields `all` for `columns`, judging by the first line.
+/// Returns the field `asked` or, if it is `None`, the field in `all` that most likely holds one of `columns`, by the first line.
 fn field(
     columns: &[&'static str],
     asked: Option<&str>,

@@ -1,11 +1,11 @@
-//! Counts the words or tokens of a text, and locates them in it.
+//! Counts the words or tokens of a text, and finds their positions in the text.
 
 use std::fmt;
 use std::ops::Range;
 
 /// A tokenizer.
 pub trait Tokenize: fmt::Debug + Send + Sync {
-    /// Returns the name of the tokenizer for messages.
+    /// Returns the tokenizer's name, which messages show.
     fn name(&self) -> String;
 
     /// Returns the number of tokens in a text.
@@ -21,8 +21,8 @@ pub trait Tokenize: fmt::Debug + Send + Sync {
     fn spans(&self, text: &str) -> Result<Vec<Range<usize>>, String>;
 }
 
-/// Returns the byte ranges of a completion's tokens or, if there is no tokenizer or it fails, of its words. `None` if their
-/// number is not `length`; a tokenizer may find one token fewer, because the token that ended the response has no text.
+/// Returns the byte ranges of a completion's tokens or, if there is no tokenizer or it fails, of its words. Returns `None` if
+/// their number is not `length`; a tokenizer may find one token fewer, because the token that ended the response has no text.
 pub fn spans(
     text: &str,
     length: usize,
@@ -82,7 +82,7 @@ fn is_space(byte: u8) -> bool {
     matches!(byte, b' ' | b'\t'..=b'\r')
 }
 
-/// Returns the number of words that start in an ASCII text: at each byte that is not a space and follows a space.
+/// Returns the number of words that start in an ASCII text. A word starts at each byte that is not a space and follows a space.
 fn starts(text: &[u8], after_space: bool) -> usize {
     let pairs = text.iter().zip(text.iter().skip(1));
     let starts = pairs.map(|(&one, &next)| usize::from(is_space(one) & !is_space(next)));

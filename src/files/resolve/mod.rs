@@ -41,7 +41,7 @@ pub struct Rollouts {
     /// The unit of the batch's tokens: `token`, or `word` if lengths count the words of completions.
     pub unit: &'static str,
     pub(super) place: Arc<Place>,
-    /// If responses were omitted: the layout of all responses, and the index in the file of each response of the batch.
+    /// The layout of all responses, and the index in the file of each response of the batch, if responses were omitted.
     pub(super) whole: Option<(Arc<Layout>, Vec<usize>)>,
     /// Whether the file has tensors [B, T].
     pub(super) is_padded: bool,
@@ -518,7 +518,7 @@ impl Resolving<'_> {
     }
 
     /// Returns the sum of the rewards that several reward functions give a response. The sum skips functions without a reward for
-    /// the response, and is NaN if no function has one. Returns `None` if the reward is no such sum.
+    /// the response, and is NaN if no function has one. Returns `None` if the reward is not such a sum.
     fn sum_of_rewards(&self) -> Option<Vec<f64>> {
         let mut sums: Option<Vec<f64>> = None;
         for name in &self.schema.rewards {
