@@ -28,7 +28,7 @@ pub(crate) struct Effects {
     /// The hook that is running; `None` at the prompt.
     pub(super) hook: Option<Hook>,
     draws: u64,
-    /// How many times scripts reported, printed, recalled or remembered something.
+    /// The number of times that scripts reported, printed, recalled or remembered something.
     pub(super) said: u64,
     /// The reported metrics. They are computed together with the hook's result, so that shared parts are computed only once.
     pub(super) metrics: Vec<Metric>,
@@ -39,12 +39,12 @@ pub(crate) struct Effects {
     pub(super) tables: Tables,
 }
 
-/// A reported metric: its hook, its name and its values. It has one value or, if a function of `map_groups` reports it, one value
-/// for each group that reported it.
+/// A reported metric: its hook, its name and its values. It has one value or, if a function passed to `map_groups` reports it,
+/// one value for each group in which it is reported.
 pub(super) type Metric = ((Option<Hook>, String), Vec<Tensor>);
 
 impl CallContext {
-    /// Makes a context for a call at a step. `update` is as in `Host::call_for`.
+    /// Makes a context for a call at a step. If the call computes a loss, `update` is the number of earlier losses in the step.
     pub(super) fn new(context: Context, seed: u64, step: u64, update: Option<u64>) -> Arc<Self> {
         context.guard.forget_failure();
         Arc::new(CallContext {
@@ -60,7 +60,7 @@ impl CallContext {
         &self.context.guard
     }
 
-    /// Returns the result of a hook or, if the guard ended the call, the guard's error, even if a function ignored it.
+    /// Returns the result of a hook or, if the guard ended the call, the guard's error, even if a function ignored that error.
     pub(crate) fn unless_failed<T>(&self, result: Raised<T>) -> Raised<T> {
         match self.guard().failure() {
             Some(error) if result.is_ok() => Err(error.into()),
@@ -72,7 +72,7 @@ impl CallContext {
         lock(&self.effects)
     }
 
-    /// Takes all effects except the remembered values, which stay, as does the position in the sequence of random numbers.
+    /// Takes all effects except the remembered values and the position in the sequence of random numbers, which stay.
     pub(crate) fn take_reports(&self) -> Effects {
         let mut now = self.effects();
         let rest = Effects {
@@ -119,7 +119,7 @@ impl Effects {
         self.keep(((self.hook, name.to_string()), vec![value]))
     }
 
-    /// Keeps the metrics that a function of `map_groups` reported: one metric per name, with the values of all groups.
+    /// Keeps the metrics that a function passed to `map_groups` reported: one metric per name, with the values of all groups.
     pub(super) fn metrics_of_groups(&mut self, metrics: Vec<Metric>) -> Result<(), CallError> {
         let mut joined: Vec<Metric> = Vec::new();
         for (name, values) in metrics {
@@ -131,7 +131,7 @@ impl Effects {
         joined.into_iter().try_for_each(|metric| self.keep(metric))
     }
 
-    /// Keeps a metric, in place of an earlier metric of the same hook and name. Fails beyond `METRICS` metrics.
+    /// Keeps a metric, in place of an earlier metric of the same hook and name. Fails if there would be more than `METRICS`.
     fn keep(&mut self, metric: Metric) -> Result<(), CallError> {
         let mut known = self.metrics.iter_mut();
         if let Some(same) = known.find(|(name, _)| *name == metric.0) {
@@ -147,7 +147,7 @@ impl Effects {
     }
 
     /// Returns the reports, with the metrics in the order of their first reports. Each metric is the mean over the groups that
-    /// reported it. If several hooks report metrics of the same name, the hook is prefixed to each of these names, as in
+    /// reported it. If several hooks report metrics of the same name, each of these names gets its hook as a prefix, as in
     /// `reward/clipped`.
     ///
     /// # Errors

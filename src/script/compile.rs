@@ -49,7 +49,7 @@ fn compiled(
     let call = host.call(0);
     let mut engine = host.functions.engine(&call, &constants);
     engine.set_module_resolver(imports.clone());
-    // The error of an import counts even if the top level of that import caught it.
+    // An exceeded limit in an import is an error even if the top-level code of that import caught the error.
     let parsed = call.unless_failed(engine.compile_into_self_contained(&constants, text));
     let mut sources = imports.found().sources.clone();
     sources.insert(name.clone(), text.into());

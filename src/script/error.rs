@@ -13,7 +13,7 @@ pub(crate) struct CallError {
     pub(crate) diagnostic: Diagnostic,
     /// The location where the tensor that caused the error was made.
     pub(super) origin: Option<Origin>,
-    /// Whether the error ends the script: a limit was exceeded, or the call was cancelled.
+    /// Whether the error ends the script, because a limit was exceeded or the call was cancelled.
     ends_script: bool,
 }
 

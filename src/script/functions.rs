@@ -30,7 +30,7 @@ use crate::allocation::held;
 use crate::diagnostic::Diagnostic;
 use crate::tensor::{Level, Stopped, Tensor, TensorError};
 
-/// The modules of the functions that scripts may call. If two modules contain the same function, the later module's is used.
+/// The modules of the functions that scripts may call. If two modules contain the same function, the later module wins.
 #[derive(Clone, Debug)]
 pub(crate) struct Functions(Arc<[Shared<Module>]>);
 
@@ -44,14 +44,14 @@ impl Default for Functions {
         arrays::arrays(&mut own);
         batch::batch_type(&mut own);
         keys::key_type(&mut own);
-        // The type of `error` in `catch (error)`.
+        // This is the type of `error` in `catch (error)`.
         let message: Method<CallError> = |problem| Ok(problem.diagnostic.message.clone().into());
         add_type(&mut own, "error", message, &[]);
         Functions(packages().into_iter().chain([own.into()]).collect())
     }
 }
 
-/// The table of the functions that scripts may call, except those of the op table. It says what limits their time and memory.
+/// The table of the functions that scripts may call, except the op table's. It says what limits the time and memory of each.
 const NATIVES: &str = include_str!("natives.txt");
 
 /// Returns the row that a function has in [`NATIVES`], such as `pad: array, int, any`.
@@ -137,7 +137,7 @@ impl Functions {
     }
 }
 
-/// The number of operations between two checks of the guard; they take about 10 microseconds.
+/// The number of operations between two checks of the guard. This many operations take about 10 microseconds.
 const OPERATIONS_PER_CHECK: u64 = 64;
 
 /// Limits the resources of a script: operations, depth, values, and the time and memory of the call.
@@ -178,7 +178,7 @@ fn bound(engine: &mut Engine, call: &Arc<CallContext>) {
 /// fraction of the script's time. Also makes the batch available in closures, and the script's constants in functions.
 fn watch(engine: &mut Engine, constants: Arc<Scope<'static>>) {
     let (reads, due) = (AtomicU64::new(0), AtomicU64::new(READS));
-    // The engine marks every unstable API as deprecated; we pin the engine's version.
+    // The engine marks every unstable API as deprecated. We may use this API, because we pin the engine's version.
     #[allow(deprecated)]
     engine.on_var(move |name, index, context| {
         let read = reads.fetch_add(1, Ordering::Relaxed);

@@ -5,7 +5,7 @@
 pub enum Hook {
     /// `reward(batch, p)` computes a reward that replaces the batch's reward.
     Reward,
-    /// `weight(batch, p)` computes how much each response counts in the loss.
+    /// `weight(batch, p)` computes the weight of each response in the loss.
     Weight,
     /// `advantage(batch, p)` computes the advantage.
     Advantage,

@@ -21,7 +21,7 @@ pub struct Host {
     pub(super) by_rows: bool,
     profile: Option<Arc<Profile>>,
     trace: Option<Arc<Trace>>,
-    /// The native kernels of built-ins, and when they are used.
+    /// The native kernels of built-ins, and the mode that says when they are used.
     pub(super) native: Native,
     /// The guard that all calls share; if it is `None`, each call gets a new guard.
     guard: Option<Arc<Guard>>,

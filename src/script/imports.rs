@@ -34,7 +34,7 @@ pub(crate) fn functions_of(ast: &AST) -> Arities {
     by_name(functions.map(|f| (f.name.to_string(), f.params.len())))
 }
 
-/// Returns the path and the alias, which may be empty, of each import at the top level of a script whose path is a literal.
+/// Returns the path and the alias, which may be empty, of each top-level import of a script, if the path is a literal.
 pub(crate) fn imports_of(ast: &AST) -> impl Iterator<Item = (&str, &str)> {
     ast.statements().iter().filter_map(|statement| {
         let Stmt::Import(import, _) = statement else {

@@ -12,11 +12,11 @@ use crate::diagnostic::Diagnostics;
 use crate::parallel::lock;
 use crate::tensor::Guard;
 
-/// When kernels are used.
+/// The conditions under which kernels are used.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Mode {
-    /// A kernel is used for a kind of call after it has given the script's bits in less time. This is the default of the
-    /// commands.
+    /// A kernel is used for a kind of call after it has given the same bits as the script in less time. This is the default of
+    /// the commands.
     Auto,
     /// Every call for which a kernel exists uses the kernel, unless the kernel declines the call.
     On,
@@ -57,7 +57,7 @@ pub(crate) struct Known {
     defects: Vec<String>,
 }
 
-/// How a kind of call is computed.
+/// The way in which a kind of call is computed.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Choice {
     /// The script has run once, so that its code and memory are warm. At the next call, script and kernel are compared.

@@ -15,7 +15,7 @@ pub struct Builtin {
     pub text: &'static str,
 }
 
-/// The kinds of recipes, each with its heading, in the order of the lists. Each kind is a folder of `stdlib/`.
+/// The kinds of recipes, each with its heading, in the order in which they are listed. Each kind is a folder of `stdlib/`.
 pub const RECIPE_KINDS: [(&str, &str); 7] = [
     ("outcome", "advantages of outcome rewards"),
     ("passk", "Pass@k: advantages of k draws"),

@@ -1,5 +1,5 @@
-//! The limits of a script, and the messages for a script that exceeds them; the limit on what a script allocates besides tensors
-//! is in `tensor/guard.rs`. The sandbox, the engine and the calls enforce these limits.
+//! The limits of a script, and the messages for a script that exceeds them; the limit on the memory that a script takes besides
+//! tensors is in `tensor/guard.rs`. The sandbox, the engine and the calls enforce these limits.
 
 use std::time::Duration;
 
@@ -31,8 +31,8 @@ pub(super) const SCRIPT_BYTES: usize = 256 << 10;
 pub(super) const CALL_LEVELS: usize = 32;
 /// The maximum depth of nested expressions, both outside and inside functions.
 pub(super) const EXPRESSION_DEPTH: usize = 64;
-/// The maximum number of script operations per call. A formula computed group by group over 4096 groups takes a million; an
-/// endless loop reaches the limit in a second.
+/// The maximum number of script operations per call. A formula computed group by group over 4096 groups takes a million
+/// operations; an endless loop reaches the limit in a second.
 pub(super) const OPERATIONS: u64 = 20_000_000;
 /// The maximum number of bytes of a string, or of all strings in an array or a map together.
 pub(super) const TEXT_BYTES: usize = 1 << 20;
@@ -47,9 +47,9 @@ pub(super) const MAP_ENTRIES: usize = 1 << 14;
 pub(super) const VALUE_DEPTH: usize = 64;
 /// The maximum number of bytes of all variables of a function, not counting tensors.
 pub(super) const VARIABLE_BYTES: usize = 64 << 20;
-/// The maximum depth of nested arrays and maps in a state. A checkpoint's JSON has two levels per map, and readers stop at 128.
+/// The maximum depth of nested arrays and maps in a state. A checkpoint's JSON has two levels per map, and readers accept 128.
 pub(super) const STATE_DEPTH: usize = 32;
-/// The maximum number of metrics of a step, and of its notes.
+/// The maximum number of metrics of a step, and the maximum number of notes.
 pub(super) const METRICS: usize = 256;
 /// The maximum number of printed bytes that are kept for a step.
 pub(super) const PRINTED_BYTES: usize = 1 << 20;

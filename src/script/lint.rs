@@ -1,7 +1,7 @@
 //! The lint: finds mistakes in a script that the compiler does not report, and that a run would report late or never.
 //!
 //! Rhai looks up a function only when it is called, so a misspelt name in a branch that is rarely taken could end a run after
-//! days. Other code looks correct, but silently does something else.
+//! days. Other mistakes never raise an error: the code looks correct, but does something else.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 
@@ -27,8 +27,8 @@ const LISTED: usize = 20;
 /// `is_def_var`, which looks up a name.
 const BY_THE_ENGINE: &str = "call curry Fn is_def_var is_def_fn type_of print debug is_shared";
 
-/// Finds what is certainly a mistake: calls of functions that do not exist or do not take the given number of arguments, and
-/// operators that mean something else in Python.
+/// Finds certain mistakes: calls of functions that do not exist or do not take the given number of arguments, and operators that
+/// mean something else in Python.
 pub(super) fn errors(
     ast: &AST,
     script: &Script<'_>,
@@ -78,8 +78,8 @@ pub(super) fn errors(
     found
 }
 
-/// Returns the error for a call of a function that does not exist, or that does not take `count` arguments but one of the numbers
-/// in `counts`.
+/// Returns the error for a call with `count` arguments of a function that does not exist, or that takes other numbers of
+/// arguments, which are in `counts`.
 fn wrong_call(
     script: &Script<'_>,
     (path, name): (&str, &str),
@@ -111,7 +111,7 @@ fn wrong_call(
     }
 }
 
-/// Finds what is probably a mistake: parameters that are never read or that a hook sets, and misspelt hooks.
+/// Finds probable mistakes: parameters that are never read or that a hook sets, and misspelt hooks.
 pub(super) fn warnings(ast: &AST, script: &Script<'_>) -> Vec<Diagnostic> {
     let code = script.code(script.name);
     let warn = |message, help: String, at| Diagnostic::warning(message).with_help(help).at(at);

@@ -1,4 +1,4 @@
-//! Finds operators that mean something else in Python: `-x ** y`, and `//`, which begins a comment here.
+//! Finds operators that mean something else in Python: `-x ** y`, and `//`, which begins a comment in a script.
 
 use std::collections::HashSet;
 use std::sync::Arc;

@@ -15,8 +15,8 @@ use crate::tensor::{Depth, Level, Moments, Origin};
 #[derive(Clone, Debug, Default)]
 #[non_exhaustive]
 pub struct Reports {
-    /// The numbers that `metric` reported, by name. If several hooks report a metric of the same name, the hook is prefixed to
-    /// each of these names, as in `reward/clipped`.
+    /// The numbers that `metric` reported, by name. If several hooks report a metric of the same name, each of these names gets
+    /// its hook as a prefix, as in `reward/clipped`.
     pub metrics: Vec<(String, f64)>,
     /// The hook that reported each metric, and the metric's name.
     pub(super) reporters: Vec<(Hook, String)>,
@@ -39,8 +39,8 @@ impl Reports {
         found.map_or(Hook::Advantage, |(hook, _)| *hook)
     }
 
-    /// Adds the reports and the time of a loss. If both reports have a metric of the same name, the hook is prefixed to both
-    /// names, as in `loss/clipped`.
+    /// Adds the reports and the time of a loss. If both reports have a metric of the same name, both names get their hook as a
+    /// prefix, as in `loss/clipped`.
     pub fn add(&mut self, mut loss: Reports) {
         for (name, _) in &mut loss.metrics {
             let reporter = self.reporter(name);
@@ -266,7 +266,7 @@ impl Summary {
         let value = advantage.lookup();
         let is_per_token = advantage.level() == Level::Token;
         let weight = outcome.weight.as_ref().map(Computed::buffer);
-        // Of a response, computes the number of tokens without a signal, whether the whole response has no signal, and s as in
+        // Computes, for a response, the number of tokens without a signal, whether the whole response has no signal, and the s of
         // `effective_responses`.
         let of_response = |response: usize| {
             let tokens = layout.tokens_of(response);

@@ -43,7 +43,7 @@ impl fmt::Display for ParamValue {
     }
 }
 
-/// Serializes a number; one that JSON cannot represent becomes a string, such as `"inf"`.
+/// Serializes a number. A number that JSON cannot represent becomes a string, such as `"inf"`.
 fn number_or_text<S: Serializer>(number: &f64, serializer: S) -> Result<S::Ok, S::Error> {
     in_json(*number).serialize(serializer)
 }
@@ -138,8 +138,8 @@ impl ParamSpec {
         format!("{list}{kind}{bounds}")
     }
 
-    /// Converts a value to the parameter's type. The error for a value of another type, or outside the bounds, says what the
-    /// parameter takes.
+    /// Converts a value to the parameter's type. The error for a value of another type, or outside the bounds, says which values
+    /// the parameter takes.
     fn check(&self, found: ParamValue) -> Result<ParamValue, Diagnostic> {
         self.fit(Some(&self.default), found.clone()).ok_or_else(|| {
             let (name, takes) = (&self.name, self.takes());
@@ -156,7 +156,7 @@ impl ParamSpec {
         })
     }
 
-    /// Converts a value to the type of `kind` (any type if `None`). Returns `None` if it fails or is outside the bounds.
+    /// Converts a value to the type of `kind` (any type if `None`). Returns `None` if this fails or exceeds the bounds.
     fn fit(&self, kind: Option<&ParamValue>, setting: ParamValue) -> Option<ParamValue> {
         use ParamValue::{Bool, Integer, List, Number, Text, Unset};
         let is_within = |number: f64| {
@@ -190,7 +190,7 @@ impl ParamSpec {
 
 /// Parses a text as a value of the type of `kind` (as a number if `None`); a text that does not parse becomes a string.
 pub(super) fn read(kind: Option<&ParamValue>, text: &str) -> ParamValue {
-    // `inf` is a number, but digits that exceed the largest number are a mistake, because they would silently become infinite.
+    // `inf` is a number, but digits that exceed the largest number are a mistake, because they would silently become infinity.
     let is_meant = |value: &f64| !value.is_nan() && (value.is_finite() || text.contains("inf"));
     let number = || text.parse().ok().filter(is_meant).map(ParamValue::Number);
     let read = match kind {

@@ -84,8 +84,8 @@ impl Recipe {
     }
 
     /// Returns the columns that the code of the script and of its imports may read: `batch.NAME`, `batch["NAME"]`, and literal
-    /// arguments of `column`, `has` and `key`. This includes the names of other properties than a batch's, such as those of a
-    /// map, and `logp` if the recipe has a loss.
+    /// arguments of `column`, `has` and `key`. This also includes names that the code reads from other values than batches, such
+    /// as maps, and `logp` if the recipe has a loss.
     pub fn reads(&self) -> &BTreeSet<String> {
         &self.script.reads
     }

@@ -69,7 +69,7 @@ pub(super) struct Table {
 }
 
 impl Table {
-    /// Returns the index of the part in which a key belongs.
+    /// Returns the index of the part to which a key belongs.
     fn part(&self, key: &str) -> usize {
         let mut hasher = DefaultHasher::new();
         key.hash(&mut hasher);
@@ -111,7 +111,7 @@ impl Table {
     }
 
     /// If there are more than `most` keys, drops the keys that were written longest ago, until 7/8 of `most` are left, so that
-    /// the next drop is far away. Returns whether any key was dropped.
+    /// keys are seldom dropped. Returns whether any key was dropped.
     pub(super) fn bound(&mut self, most: usize) -> bool {
         if self.keys <= most {
             return false;

@@ -11,7 +11,7 @@
 //! guard counts tensors, batches and keys as long as they exist. Finally, if the program counts allocations (`allocation.rs`),
 //! all memory that the script's thread allocates is limited, whatever it is used for.
 //!
-//! Even if a function ignores the error of an exceeded limit, the script fails: at the next check, or when it returns.
+//! Even if a function ignores the error of an exceeded limit, the script fails, at the next check or when it returns.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
@@ -47,7 +47,7 @@ pub(super) fn without_panic<R>(doing: &str, run: impl FnOnce() -> R) -> Result<R
 /// variables, and would otherwise always be measured at the same variable.
 pub(super) const READS: u64 = 61;
 /// The average number of values measured per read of a variable; measuring them takes less time than the read. The interval
-/// depends on this count and not on the time, so that a script always ends at the same line.
+/// depends on this count and not on the time, so that an excess always ends the script at the same line.
 pub(super) const PER_READ: u64 = 8;
 /// The size of a value of any type in bytes, without its content.
 const VALUE_BYTES: usize = size_of::<Dynamic>();
@@ -89,7 +89,7 @@ pub(super) fn count(value: &Dynamic) -> usize {
 struct Measure {
     values: u64,
     bytes: usize,
-    /// The addresses of the captured variables that are being measured: a closure may contain itself, and is not measured again.
+    /// The addresses of the captured variables that are being measured, so that a closure that contains itself is measured once.
     stack: Vec<usize>,
 }
 

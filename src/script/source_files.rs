@@ -13,7 +13,7 @@ use crate::regular_file;
 /// The bytes that were read from a file, or the reason why it could not be read: the kind of the error, and the system's message.
 pub(crate) type FileBytes = Result<Arc<[u8]>, (ErrorKind, String)>;
 
-/// Reads a regular file. For a file larger than the limit, reading stops there and gives an error.
+/// Reads a regular file. Reading a file larger than the limit stops at the limit and fails.
 pub(super) fn read(path: &Path) -> FileBytes {
     let mut bytes = Vec::new();
     let file = regular_file::open(path);
@@ -39,7 +39,7 @@ pub(super) fn text<'a>(path: &Path, content: &'a FileBytes) -> Result<&'a str, S
     })
 }
 
-/// Names what a path refers to, such as a folder, if that cannot be a script; returns `None` if it may be a script.
+/// Returns the kind of the file at a path, such as `a folder`, if that cannot be a script; `None` if it may be a script.
 pub(super) fn another_kind(path: &Path) -> Option<&'static str> {
     let ending = path.extension().map(|ending| ending.to_ascii_lowercase());
     match ending.as_deref().and_then(|ending| ending.to_str()) {

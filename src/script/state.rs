@@ -26,8 +26,8 @@ pub struct State {
     this: Arc<Dynamic>,
     /// The values stored by `remember`, by table and key.
     pub(super) tables: Tables,
-    /// A step, and the number of losses computed in that step: this number gives each loss its own random numbers. Neither is
-    /// saved, because states are saved between steps.
+    /// A step, and the number of losses computed in that step: this number gives each loss its own random numbers. Both are
+    /// omitted from JSON, because states are saved between steps.
     pub(super) updates: (u64, u64),
 }
 
@@ -92,8 +92,8 @@ impl State {
 
     /// Converts the state to JSON. [`State::from_json`] restores the same state, bit for bit.
     ///
-    /// Integers, strings, booleans and arrays become the same types of JSON, and `()` becomes `null`. `0.5` becomes `{"f64":
-    /// "0.5"}`, a character `{"char": "a"}`, and a map `{"map": {...}}`.
+    /// Integers, strings, booleans and arrays become the same types of JSON, and `()` becomes `null`. The float `0.5` becomes
+    /// `{"f64": "0.5"}`, the character `a` becomes `{"char": "a"}`, and a map becomes `{"map": {...}}`.
     ///
     /// The values remembered by key are a separate entry, `"tables": {"baseline": [["a prompt", "0.5"], ...]}`, in the order in
     /// which the keys were last written.
@@ -158,8 +158,8 @@ impl PartialEq for State {
     }
 }
 
-/// Returns the value as a state can hold it. A value shared with a closure is copied, so that the closure cannot change the
-/// state.
+/// Converts a value to the form in which a state can hold it. A value shared with a closure is copied, so that the closure cannot
+/// change the state.
 ///
 /// Refuses values that cannot outlive a step: tensors and batches, which belong to one step; functions, which belong to one
 /// version; and everything else that a checkpoint cannot hold. The error consists of the path to the value and the reason.
@@ -233,7 +233,7 @@ fn to_json(value: &Dynamic) -> Value {
         return text.as_str().into();
     }
     match (value.as_float(), value.as_char(), value.as_int()) {
-        // A NaN is written as its bits, because there are many NaNs; any other float, as the shortest string that parses to it.
+        // A NaN is written as its bits, because there are many NaNs; any other float is the shortest string that parses to it.
         (Ok(nan), ..) if nan.is_nan() => json!({ FLOAT: format!("NaN:{:016x}", nan.to_bits()) }),
         (Ok(float), ..) => json!({ FLOAT: format!("{float:?}") }),
         (_, Ok(letter), _) => json!({ CHARACTER: letter.to_string() }),

@@ -9,9 +9,9 @@ use crate::diagnostic::Span;
 /// A token of a script, with its location.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Token<'a> {
-    /// Its kind.
+    /// The token's kind.
     pub kind: TokenKind,
-    /// Its text.
+    /// The token's text.
     pub text: &'a str,
     /// The number of bytes before the token in the text.
     pub start: usize,
@@ -42,7 +42,7 @@ pub enum TokenKind {
     Symbol,
 }
 
-/// How a string or a comment ends.
+/// The way in which a string or a comment ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum TokenEnd {
     Closed,
@@ -188,7 +188,7 @@ impl InputStream for Letters<'_> {
 /// Returns the length, kind and ending of the first token of `rest`, which does not begin with white space. If `is_in_string` is
 /// true, `rest` begins inside a string in backquotes.
 ///
-/// The engine's tokenizer decides, with two exceptions: a word may contain any letters, and a number's sign is a separate token.
+/// The engine's tokenizer finds the token, with two exceptions: a word may contain any letters, and a sign is a separate token.
 fn token_at(
     rest: &str,
     is_in_string: bool,
@@ -340,8 +340,8 @@ impl<'a> Unfinished<'a> {
         !self.is_wrong && (!self.brackets.is_empty() || lacks_operand)
     }
 
-    /// Returns the innermost call whose arguments are being typed: the tokens up to and including its name, and the byte at which
-    /// its arguments begin.
+    /// Returns the innermost call whose arguments are being typed: the tokens up to and including its name, and the byte offset
+    /// at which its arguments begin.
     pub fn call(&self) -> Option<(&[Token<'a>], usize)> {
         let &at = self.brackets.last()?;
         let is_call = self.code[at].text == "(" && at > 0;

@@ -29,7 +29,7 @@ pub(crate) fn text(value: &Dynamic) -> Option<ImmutableString> {
     Some(value.read_lock::<ImmutableString>()?.clone())
 }
 
-/// Returns the level of a name; the error for an unknown level names `function`, which was called with it.
+/// Returns the level with a name. The error for an unknown name says that `function` was called with it.
 pub(crate) fn level_of(function: &'static str, name: &str) -> Result<Level, CallError> {
     name.parse::<Level>().map_err(|unknown| {
         let mut error = CallError::from(TensorError::level(function, &unknown));

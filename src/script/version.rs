@@ -10,7 +10,7 @@ use hmac_sha256::Hash as Sha256;
 /// The texts of a recipe's scripts, by name.
 pub(crate) type Sources = BTreeMap<Arc<str>, Arc<str>>;
 
-/// Identifies the exact content of a recipe and all its imports, by a SHA-256 in hexadecimal digits.
+/// A SHA-256 hash, in hexadecimal digits, that identifies the exact content of a recipe and all its imports.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Version(String);
 

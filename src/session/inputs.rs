@@ -257,7 +257,7 @@ impl Inputs {
     pub(super) fn name_last_value(&self, engine: &mut Engine, text: &str) {
         let place = |token: Token<'_>| (token.line + self.lines(), token.column);
         let places: HashSet<(usize, usize)> = last_values(text).into_iter().map(place).collect();
-        // The engine marks every unstable API as deprecated; we pin the engine's version.
+        // The engine marks every unstable API as deprecated. We may use this API, because we pin the engine's version.
         #[allow(deprecated)]
         engine.on_parse_token(move |token, position, _| {
             let place = position.line().zip(position.position());

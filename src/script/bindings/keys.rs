@@ -197,8 +197,8 @@ fn recall(table: &str, key: &Key, start: &Dynamic) -> Result<Tensor, CallError> 
 
 /// Computes `remember` (`count` is 1: one value per response) or `running` (`count` is 3: three values per response). Writes a
 /// value for each response, in batch order, and returns the value that its key had before; for a new key, the first of the
-/// response's given values. Beyond the maximum number of keys, the keys written longest ago are forgotten. If a new value is not
-/// finite, nothing is written.
+/// response's given values. If the table exceeds its maximum number of keys, the keys written longest ago are forgotten. If a new
+/// value is not finite, nothing is written.
 fn write(args: &[&mut Dynamic], count: usize) -> Result<Tensor, CallError> {
     let (Some(name), Some(key)) = (text(args[0]), args[1].read_lock::<Key>()) else {
         unreachable!("the function is registered for a string and a key");

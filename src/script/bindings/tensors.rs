@@ -16,10 +16,10 @@ use crate::tensor::{Level, Tensor, TensorError, TensorErrorKind, Trace};
 
 /// Registers each row of the op table under its name, once for each number of arguments that the row takes.
 ///
-/// A named function accepts arguments of any type, so that we report a wrong argument. If the types match one of Rhai's own
-/// functions of numbers exactly (`exp(1.0)`), Rhai prefers that function. An operator is registered here for operands of which at
-/// least one is a tensor; operators on numbers and strings come from Rhai or from `arithmetic.rs`. A tensor is registered with an
-/// operand of any type, because Rhai silently treats operands of an unregistered pair of types as unequal.
+/// A named function accepts arguments of any type, so that a wrong argument gets our own error. If the types match one of Rhai's
+/// own functions of numbers exactly (`exp(1.0)`), Rhai prefers that function. An operator is registered here only for operands of
+/// which at least one is a tensor; operators on numbers and strings come from Rhai or from `arithmetic.rs`. A tensor is
+/// registered with an operand of any type, because Rhai silently treats operands of an unregistered pair of types as unequal.
 pub(in crate::script) fn ops(module: &mut Module) {
     let (any, tensor) = (TypeId::of::<Dynamic>(), TypeId::of::<Tensor>());
     for op in op::table() {

@@ -9,7 +9,7 @@ pub(crate) fn habit(section: &str, word: &str) -> Option<&'static str> {
     Some(words(section, word)?.1)
 }
 
-/// Finds the row with this word in a section of `habits.txt`, and returns all words of the row and its text.
+/// Finds the row with this word in a section of `habits.txt`, and returns all words of the row and the row's text.
 pub(super) fn words(section: &str, word: &str) -> Option<(&'static str, &'static str)> {
     let (_, rows) = HABITS.split_once(&format!("\n[{section}]\n"))?;
     let mut rows = rows.lines().take_while(|row| !row.is_empty());

@@ -31,7 +31,7 @@ pub(super) fn not_parsed(
     if let Some(habit) = here.and_then(|place| foreign(script, place, kind)) {
         return habit.at(place);
     }
-    // The token at which the parser stopped.
+    // This is the token at which the parser stopped.
     let found = here.map_or("", |place| script.site(place).text(0));
     let end_before = || here.map(|place| script.end_before(place));
     let diagnostic = match kind {
@@ -41,7 +41,7 @@ pub(super) fn not_parsed(
             let message = format!("a `{token}` is missing after this");
             let other = || say(message, "is something missing before this?");
             let missing = row("missing", token).unwrap_or_else(other);
-            // Any one of the row's words may be the missing token.
+            // Any word of the row may be the missing token.
             let signs = words("missing", token).map_or(&**token, |(signs, _)| signs);
             let signs = signs.split(' ').filter(|sign| *sign != "in");
             let fixed = signs.fold(missing, |error, sign| error.with_fix("", sign));
@@ -80,7 +80,7 @@ pub(super) fn not_parsed(
     diagnostic.at(place)
 }
 
-/// Returns the diagnostic of code in another language, if the parser's own message is unhelpful; `None` for other code.
+/// Returns the diagnostic for code that is written as in another language; `None` if the parser's own message suffices.
 fn foreign(script: &Script<'_>, place: &Span, kind: &ParseErrorType) -> Option<Diagnostic> {
     let (site, line) = (script.site(place), script.line(place));
     let word = |index: usize| line.get(index).map_or("", |token| token.text);

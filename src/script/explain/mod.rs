@@ -52,8 +52,8 @@ impl Script<'_> {
         trace.into_iter().fold(diagnostic, Diagnostic::with_note)
     }
 
-    /// Returns the location that the error of a native function carries: either that of its diagnostic, or that of the line that
-    /// made the tensor that caused the error, which may differ from the line that requested the tensor's value.
+    /// Returns the location that the error of a native function carries: the location of its diagnostic or, if there is none, of
+    /// the line that made the tensor with the error. A later line may have requested the tensor's value.
     fn reported_place(&self, error: &EvalAltResult) -> Option<Span> {
         let (EvalAltResult::ErrorRuntime(value, _) | EvalAltResult::ErrorTerminated(value, _)) =
             error

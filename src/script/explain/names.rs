@@ -14,7 +14,7 @@ use crate::script::value::type_named;
 use crate::suggest;
 use crate::tensor::Level;
 
-/// Returns the help for a name that is a built-in recipe's; `None` for any other name.
+/// Returns the help for the name of a built-in recipe; `None` for any other name.
 fn recipe(name: &str) -> Option<String> {
     let is_loss = !Builtin::find(name)?.text.contains("fn advantage(");
     let hook = if is_loss { "loss" } else { "advantage" };
@@ -23,7 +23,7 @@ fn recipe(name: &str) -> Option<String> {
     ))
 }
 
-/// Returns whether a name is a column or another property of `batch`, so that the user may have forgotten `batch.`.
+/// Returns whether a name is a column or another property of `batch`, in which case the user may have forgotten `batch.`.
 fn is_column(script: &Script<'_>, name: &str) -> bool {
     column_names::column(name).is_some()
         || ["advantage", "groups", "step"].contains(&name)
@@ -100,7 +100,7 @@ pub(in crate::script) fn unknown_function(script: &Script<'_>, call: &str) -> Di
     say(message, help)
 }
 
-/// Returns whether the code declares a variable of that name, or the prompt has one.
+/// Returns whether the code declares a variable with this name, or the prompt has such a variable.
 fn is_variable(script: &Script<'_>, code: &[Token<'_>], name: &str) -> bool {
     declared_names(code).contains(&name) || script.variables.iter().any(|known| known == name)
 }
@@ -143,7 +143,7 @@ pub(super) fn no_variable(script: &Script<'_>, name: &str, place: Option<&Span>)
     likely(script, name, place, &message).unwrap_or_else(|| say(message, unknown))
 }
 
-/// Returns the diagnostic of a name that is no variable, with help for its most likely meaning; `None` if none is likely.
+/// Returns the diagnostic of a name that is not a variable, with help for its likely meaning; `None` if no meaning is likely.
 fn likely(script: &Script<'_>, name: &str, place: &Span, message: &str) -> Option<Diagnostic> {
     let (site, line) = (script.site(place), script.line(place));
     let code = site.code;

@@ -27,7 +27,7 @@ pub(crate) struct Script<'a> {
     pub(crate) variables: Vec<String>,
     /// The columns of the prompt's batch, if the script is an input of the prompt.
     pub(crate) columns: Vec<String>,
-    /// The tokens of each source, by the source's name; read on first use.
+    /// The tokens of each source, by the source's name; computed on first use.
     pub(crate) code: OnceCell<BTreeMap<&'a str, Vec<Token<'a>>>>,
 }
 
@@ -45,7 +45,7 @@ impl<'a> Script<'a> {
         }
     }
 
-    /// Returns the diagnostic of a hook. If it has no location, it gets the location of the hook's definition.
+    /// Adds the location of a hook's definition to a diagnostic, unless the diagnostic has a location.
     pub(in crate::script) fn at_hook(&self, hook: Hook, diagnostic: Diagnostic) -> Diagnostics {
         match diagnostic.span {
             Some(_) => diagnostic.into(),

@@ -67,10 +67,9 @@ impl Recipe {
     ///
     /// `state` changes only if all hooks succeed.
     ///
-    /// # Errors
-    /// [`Diagnostics`] if a hook fails, runs out of time or memory, or returns an invalid reward, weight or advantage. It is
-    /// invalid if it is not a tensor, is not at response or token level, has values that are not finite, or is finer than the
-    /// caller takes ([`Batch::with_one_advantage_per`]). A weight must be at response level and must not be negative.
+    /// # Errors [`Diagnostics`] if a hook fails, runs out of time or memory, or returns an invalid reward, weight or advantage. A
+    /// result is invalid if it is not a tensor, is not at response or token level, has values that are not finite, or is finer
+    /// than the caller takes ([`Batch::with_one_advantage_per`]). A weight must be at response level and must not be negative.
     pub fn advantage(&self, batch: &Batch, state: &mut State) -> Result<Outcome, Diagnostics> {
         let mut after = state.clone();
         let outcome = self.answer(Hook::Advantage, batch, None, &mut after)?;
@@ -104,8 +103,9 @@ impl Recipe {
         })
     }
 
-    /// Computes the weight of each response by the `weight` hook, which sees the result of the `reward` hook. Without a `weight`
-    /// hook, returns the column `weight` or, if there is none, `None`. Changes that the hooks make to the state are not kept.
+    /// Computes the weight of each response by the `weight` hook, which sees the result of the `reward` hook. If there is no
+    /// `weight` hook, returns the column `weight`, or `None` if there is none. Changes that the hooks make to the state are not
+    /// kept.
     pub fn weights(&self, batch: &Batch, state: &State) -> Result<Option<Computed>, Diagnostics> {
         let input = ScriptBatch::new(self.host.call(batch.step()), batch);
         self.with_hooks(Hook::Weight, input, state, |hooks| {
@@ -130,7 +130,7 @@ impl Recipe {
     /// Runs a hook on the batch of a session, after the hooks that precede it in a step, and returns its tensor.
     ///
     /// The hooks start from the state that `init` makes. If the recipe has no loss, `loss` is used or, if that is `None`,
-    /// [`Host::loss`](super::Host::loss). If it has no advantage, the advantage equivalent to its loss is used.
+    /// [`Host::loss`](super::Host::loss). If the recipe has no advantage, the advantage equivalent to its loss is used.
     pub(crate) fn tensor(
         &self,
         hook: Hook,

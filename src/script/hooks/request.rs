@@ -17,8 +17,8 @@ use crate::tensor::Moments;
 const BYTES_PER_RESPONSE: usize = 8 * size_of::<f64>() + 2 * size_of::<Moments>();
 
 impl Recipe {
-    /// Computes the advantage or the loss (`hook`) of a batch, by the script or by its kernel. `advantage` is what the loss gets,
-    /// if anything. `state` changes only if this succeeds.
+    /// Computes the advantage or the loss of a batch, as `hook` selects, by the script or by its kernel. `advantage` is the
+    /// advantage that the loss reads, if there is one. `state` changes only if this succeeds.
     pub(super) fn answer(
         &self,
         hook: Hook,
@@ -32,7 +32,7 @@ impl Recipe {
         let Some(kernels) = kernels.filter(|_| !batch.has("weight")) else {
             return self.by_script(hook, batch, advantage, state);
         };
-        // Script and kernel run under the same limits, even if both run.
+        // Script and kernel share one guard, so that the limits of a call hold even if both run.
         let recipe = self.for_step();
         let tokens: Vec<&str> = batch.token_columns().map(|(name, _)| name).collect();
         let columns: Vec<&str> = batch.columns().collect();
@@ -121,7 +121,7 @@ impl Recipe {
     }
 }
 
-/// Returns the column `correct` of the batch before any hook, because a shaped reward does not change which responses are
+/// Returns the column `correct` of the batch before any hook runs, because a shaped reward does not change which responses are
 /// correct. Returns `None` if the batch has no such column and it cannot be derived.
 fn correct(input: &ScriptBatch) -> Option<Computed> {
     let value = input.find("correct").ok()??.evaluate().ok()?;

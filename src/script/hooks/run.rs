@@ -24,7 +24,8 @@ pub(super) struct HookRun<'a> {
     /// The batch with the columns that replace its own: the results of earlier hooks, and the advantage that a loss gets.
     pub(super) batch: ScriptBatch,
     state: Dynamic,
-    /// The hook that is running or whose result is being computed. An error without a location is shown at its definition.
+    /// The hook that is running or whose result is being computed. An error without a location is shown where this hook is
+    /// defined.
     hook: Hook,
 }
 
@@ -103,8 +104,8 @@ impl HookRun<'_> {
         Ok(Some(value))
     }
 
-    /// Returns the weight of each response, from the `weight` hook or, if there is none, from the column. Later hooks see it as
-    /// `batch.weight`. Fails if the hook gives a negative weight.
+    /// Returns the weight of each response, from the `weight` hook or, if there is none, from the column `weight`. Later hooks
+    /// see the weights as `batch.weight`. Fails if the hook gives a negative weight.
     pub(super) fn weight(&mut self) -> Raised<Option<Computed>> {
         self.hook = Hook::Weight;
         let layout = self.input.frame().layout().clone();
@@ -126,7 +127,7 @@ impl HookRun<'_> {
         Ok(Some(value))
     }
 
-    /// Adds the advantage to the batch for the loss. Fails if the recipe has a `weight` hook but the batch no column `weight`.
+    /// Adds the advantage to the batch for the loss. Fails if the recipe has a `weight` hook and the batch no `weight` column.
     pub(super) fn prepare_loss(
         &mut self,
         batch: &Batch,
@@ -216,8 +217,8 @@ impl HookRun<'_> {
         match (tensor, level) {
             (Some(tensor), Some(Level::Response)) => return Ok(tensor),
             (Some(tensor), Some(Level::Token)) if !is_weight => return Ok(tensor),
-            // The result may be a number, if a function of `map_groups` returned one for every group. A filter's weight for a
-            // group applies to all responses of the group.
+            // The result is a number of each group if the function passed to `map_groups` returned numbers. A filter's weight for
+            // a group applies to all responses of the group.
             (Some(tensor), Some(level))
                 if tensor.is_number_of_each_group()
                     || level == Level::Trajectory
@@ -269,8 +270,8 @@ impl HookRun<'_> {
         Ok(value.over(self.input.frame().layout()))
     }
 
-    /// Computes the value of a result. If it is not finite, the error says at which response or token, and which line of the
-    /// script caused it.
+    /// Computes the value of a result. If a value is not finite, the error names its response or token, and the line of the
+    /// script that caused it.
     fn finite(&self, tensor: &Tensor, what: &str) -> Raised<Arc<Value>> {
         let value = tensor.evaluate()?;
         let Some((index, found)) = value.first_not_finite() else {

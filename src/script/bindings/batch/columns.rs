@@ -22,14 +22,14 @@ use crate::tensor::{Frame, Level, Reservation, Stopped, Tensor, TensorError, op}
 #[derive(Clone, Debug)]
 pub(crate) struct ScriptBatch {
     pub(super) whole: Arc<WholeBatch>,
-    /// The frames of the batches that lead from the whole batch to this batch, each a group of the batch before it or the same
-    /// responses in other groups; empty for the whole batch.
+    /// The frames of the batches on the path from the whole batch to this batch; empty for the whole batch. Each batch on the
+    /// path is a group of the batch before it, or has its responses in other groups.
     pub(super) path: Arc<[Arc<Frame>]>,
     /// Columns that hide the whole batch's columns of the same name, such as a shaped reward, the advantage, or columns that a
-    /// script adds. With each column is the length of the path to the batch to which the column was added.
+    /// script adds. Each column has the length of the path to the batch to which the column was added.
     pub(super) added: Arc<BTreeMap<String, (Tensor, usize)>>,
-    /// The tensors of other columns, by name: columns of the whole batch, or columns converted to this batch from a batch before
-    /// it. Each is made only once, so that a gradient with respect to `logp` meets the same node everywhere.
+    /// The tensors of other columns, by name: columns of the whole batch, or columns converted to this batch from an earlier
+    /// batch on the path. Each is made only once, so that a gradient with respect to `logp` meets the same node everywhere.
     columns: Arc<Mutex<BTreeMap<String, Tensor>>>,
     _reservation: Option<Arc<Reservation>>,
 }
@@ -126,7 +126,7 @@ impl ScriptBatch {
         .counted())
     }
 
-    /// Returns the batch one step further, whose responses or groups are those of `frame`.
+    /// Returns the batch that is one step further on the path, with the responses or groups of `frame`.
     pub(super) fn after(&self, frame: Arc<Frame>) -> ScriptBatch {
         let path = self.path.iter().cloned().chain([frame]);
         ScriptBatch {
@@ -185,13 +185,13 @@ impl ScriptBatch {
         }
     }
 
-    /// Returns the column of a name, which may be derived. If there is none, the error says which columns there are.
+    /// Returns the column with this name, which may be derived. If there is none, the error says which columns there are.
     pub(crate) fn column(&self, name: &str) -> Result<Tensor, CallError> {
         let found = self.find(name)?;
         found.ok_or_else(|| self.whole.unknown(name))
     }
 
-    /// Returns the column of a name; `None` if the batch neither has the column nor can derive it.
+    /// Returns the column with this name; `None` if the batch neither has the column nor can derive it.
     pub(in crate::script) fn find(&self, name: &str) -> Result<Option<Tensor>, CallError> {
         if let Some(known) = self.known(name) {
             return Ok(Some(known));
@@ -256,7 +256,7 @@ impl ScriptBatch {
         self.added.contains_key(name) || self.whole.batch.has(name)
     }
 
-    /// Makes the tensor of a column of the whole batch, which is this batch; `None` if it neither has the column nor can derive it.
+    /// Makes the tensor of a column if this is the whole batch; `None` if the batch neither has the column nor can derive it.
     fn made(&self, name: &str) -> Result<Option<Tensor>, CallError> {
         let (whole, frame) = (&*self.whole, self.frame());
         if let Some(values) = whole.batch.response_buffer(name) {
@@ -294,7 +294,7 @@ impl ScriptBatch {
                 Tensor::column(frame, old.clone())
             }
             "turn" => {
-                // Each run of tokens between two holes in a response's mask is one turn of the trajectory.
+                // Each run of tokens that no hole in the response's mask interrupts is one turn of the trajectory.
                 let runs =
                     (0..layout.responses()).flat_map(|one| layout.runs(one).iter().enumerate());
                 let turns = runs.flat_map(|(turn, run)| repeat_n(turn as f32, run.len as usize));
@@ -345,8 +345,8 @@ impl WholeBatch {
         self.call.effects().note(note.to_string());
     }
 
-    /// Computes the column `verified`: 1 if the answer of a response's completion equals that of its solution, 0 otherwise. Fails
-    /// if the call is cancelled.
+    /// Computes the column `verified`: 1 if the answer of a response's completion equals the answer of its solution, 0 otherwise.
+    /// Fails if the call is cancelled.
     fn verified(&self) -> Result<Tensor, CallError> {
         let guard = self.call.guard();
         let right = guard.untimed(|| self.batch.verified(&|| !guard.is_cancelled()));

@@ -34,8 +34,8 @@ impl ScriptBatch {
         Ok(key)
     }
 
-    /// Makes the key of columns of texts or numbers. Without a text column `group`, this name stands for the groups' names. The
-    /// texts of several columns are joined so that different combinations of texts give different names.
+    /// Makes the key of columns of texts or numbers. If there is no text column `group`, this name stands for the groups' names.
+    /// The texts of several columns are joined so that different combinations of texts give different names.
     fn key(&self, names: &[&str]) -> Result<Key, CallError> {
         let is_added = names.iter().any(|name| self.added.contains_key(*name));
         if !is_added && !self.path.is_empty() {

@@ -55,7 +55,7 @@ impl ScriptBatch {
         Ok(tensor)
     }
 
-    /// Computes the results of all groups by one call of the function. Returns `None` if it has to be called for each group.
+    /// Computes the results of all groups by one call of the function. Returns `None` if a call for each group is necessary.
     fn called_once(&self, context: &NativeCallContext, f: &FnPtr) -> Option<Tensor> {
         let frame = self.frame().view();
         let batch = self.after(frame.clone());
