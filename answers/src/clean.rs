@@ -30,7 +30,7 @@ const SPELLINGS: &str = r"\text \textbf \textrm \mathrm \mbox \textit \emph \ope
     % \% ; # \# ; & \& ; _ \_ ; \pi π ; \theta θ ; \alpha α ; \beta β ; \gamma γ ; \lambda λ ; \mu μ ; \sigma σ ;
     \phi φ ; \omega ω ; \angle ∠ ; \triangle △ ; 0 ⁰ ; 1 ¹ ; 2 ² ; 3 ³ ; 4 ⁴ ; 5 ⁵ ; 6 ⁶ ; 7 ⁷ ; 8 ⁸ ; 9 ⁹";
 
-/// A thousands separator that cannot be the comma between numbers of a list, such as `{,}`, `,\!` and `'`.
+/// A thousands separator, such as `{,}`, `,\!` or `'`, that cannot be the comma between two numbers of a list.
 pub(super) const GROUPING: &str = concat!(
     r"(?:(?:\\(?:text|textrm|mathrm|mathpunct|mathord|mbox)\s*)?\{\s*(?:,|'|\\[,:;!])\s*(?:\\!)?\s*\}(?:\\[!,:;]|\s|~)*",
     r"|(?:\\!\s*)*,(?:\s*\\!)+\s*|\\!\s*,\s*|\\(?:thinspace\b|,)\s*|['’‘ʼ´˙٬])"
@@ -60,7 +60,7 @@ fn spelled(sign: &str) -> Cow<'_, str> {
     let letter = sign.trim_start_matches('\\').chars().next();
     match letter.unwrap_or_default() {
         '\u{200b}'..='\u{200d}' | '\u{2060}' | '\u{feff}' => "".into(),
-        // The full-width forms of ASCII.
+        // These are the full-width forms of ASCII.
         wide @ '\u{ff01}'..='\u{ff5e}' => char::from_u32(wide as u32 - 0xfee0)
             .map_or_else(|| sign.into(), |ascii| ascii.to_string().into()),
         blank if blank.is_whitespace() => " ".into(),

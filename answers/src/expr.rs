@@ -30,7 +30,7 @@ pub(super) enum Symbol {
     Percent,
     /// A number in a unit, or in a base.
     Measured(String),
-    /// A list without brackets, or a chain of inequalities such as `1 < x < 2`; all parts of it hold.
+    /// A list without brackets, or a chain of inequalities such as `1 < x < 2`, all of which hold.
     List,
     /// A list with an `or` in it.
     Or,
@@ -154,8 +154,8 @@ impl Expr {
         }
     }
 
-    /// Returns whether all letters of a product, a ratio or a union name points or sets. Such letters are capital or, in a ratio,
-    /// may have subscripts instead.
+    /// Returns whether all letters of a product, a ratio or a union name points or sets. Each such letter is a capital or, in a
+    /// ratio, may have a subscript instead.
     fn is_of_points(&self) -> bool {
         let is_ratio = self.parts.iter().any(|part| part.symbol == Function("1/"));
         let is_point = |part: &Expr| match part.symbol {

@@ -65,7 +65,7 @@ fn untagged(text: &str) -> Found {
     behind_phrase(&plain).unwrap_or_else(|| Found::Text(plain.trim().to_string()))
 }
 
-/// `\boxed` without a brace counts only at the end of a text: it is a box that was cut off.
+/// `\boxed` without a brace counts only at the end of a text, where it is a box that was cut off.
 static BOX: LazyLock<Regex> = LazyLock::new(|| pattern(r"\\(?:boxed|fbox)\s*(?:\{|$)"));
 
 /// Returns whether a text has a box. `box` is searched for first, because the pattern is slow on many backslashes.
@@ -113,7 +113,7 @@ fn last_marks<'t>(
         };
         let value = &behind[inside];
         let between = &text[end..mark.start()];
-        // In `x = \boxed{2}, y = \boxed{3}`, the second name does not count: a comma joins the boxes.
+        // In `x = \boxed{2}, y = \boxed{3}`, the second name is ignored, so that a comma joins the boxes.
         let joint = joint(between).or_else(|| {
             let name = NAME.find(between)?;
             joint(&between[..name.start()]).filter(|joint| *joint != Joint::Blank)
@@ -197,7 +197,7 @@ fn behind_phrase(text: &str) -> Option<Found> {
 
 /// Returns the values at the start of a text, up to the first value that is not joined to the value before it.
 fn joined<'t>(text: &str, items: Vec<Item<'t>>) -> Values<'t> {
-    /// A unit may have a formula of its own, as in `$5$ $\text{cm}$`.
+    /// The beginnings of a unit that is a separate formula, as in `$5$ $\text{cm}$`.
     const UNIT: [&str; 5] = ["\\text", "\\mathrm", "\\%", "\\circ", "^"];
     let (mut values, mut end) = (Vec::new(), 0);
     for item in items {
@@ -217,8 +217,8 @@ fn joined<'t>(text: &str, items: Vec<Item<'t>>) -> Values<'t> {
     values
 }
 
-/// Returns whether a whole text without a mark is an answer: a choice, a ratio, or one line of mathematics, even if it cannot be
-/// read.
+/// Returns whether a whole text without a mark is an answer: a choice, a ratio, or one line of mathematics, even a line that
+/// cannot be read.
 pub(super) fn is_whole(text: &str, clean: &str) -> bool {
     static WORD: LazyLock<Regex> = LazyLock::new(|| pattern(r"^\pL{2,}[,.:;?!]*$"));
     /// The beginning of a sentence, such as `So` in `So x = 5`.

@@ -74,7 +74,7 @@ fn has(set: &Expr, x: f64, ends: &mut Vec<f64>) -> Option<bool> {
         _ => [false, false],
     };
     Some(match (&set.symbol, &set.parts[..]) {
-        // A solved inequality: a variable on one side, a number on the other.
+        // This is a solved inequality: a variable is on one side, and a number is on the other.
         (Relation(sign), [a, b]) => {
             let order = match (a.variable(), b.variable()) {
                 (Some(_), None) => order(x, end(b)?),
@@ -107,7 +107,7 @@ fn has(set: &Expr, x: f64, ends: &mut Vec<f64>) -> Option<bool> {
             let is_or = set.symbol == Or;
             are_in.contains(&is_or) == is_or
         }
-        // A finite set of numbers.
+        // This is a finite set of numbers.
         (Set | List | Or, parts) => {
             let points = parts.iter().map(end).collect::<Option<Vec<f64>>>()?;
             points.into_iter().any(|point| order(x, point).is_eq())

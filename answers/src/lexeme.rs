@@ -1,4 +1,4 @@
-//! Splits a cleaned text into lexemes, and recognises the words with a meaning: functions, Greek letters, relations.
+//! Splits a cleaned text into lexemes, and recognises words that have a meaning: functions, Greek letters, relations.
 
 use std::sync::LazyLock;
 

@@ -1,8 +1,8 @@
 //! The verifier: finds the answer of a completion and compares it with a reference.
 //!
 //! Answers are compared by their meaning, as exact numbers, decimals, quantities with units, lists, sets, tuples, intervals,
-//! matrices, equations, inequalities, functions of variables, choices or words. A pair of answers that cannot be decided counts
-//! as wrong, and the verdict says that the pair is undecided.
+//! matrices, equations, inequalities, functions of variables, choices or words. If a comparison cannot be decided, the answer
+//! counts as incorrect, and the verdict says that the pair is undecided.
 //!
 //! ```
 //! use advlab_answers::{Verdict, answer, equal};
@@ -32,7 +32,7 @@ use clean::cleaned;
 use find::Found;
 use read::read;
 
-/// The result of a comparison. Only [`Verdict::Equal`] counts as right.
+/// The result of a comparison. Only [`Verdict::Equal`] counts as correct.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
     /// The answer equals the reference's answer.

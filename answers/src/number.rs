@@ -23,14 +23,14 @@ pub(super) fn begin() {
     LEFT.set(MOST);
 }
 
-/// Takes units of work from the limit; `None` once the limit is used up.
+/// Deducts units of work from the limit; returns `None` once the limit is used up.
 pub(super) fn look(units: u64) -> Option<()> {
     let left = LEFT.get().checked_sub(units);
     LEFT.set(left.unwrap_or(0));
     left.map(drop)
 }
 
-/// Takes the work of computing a number of `bits` bits from the limit; `None` if that is too much work or too many bits.
+/// Deducts the work of computing a number of `bits` bits from the limit; returns `None` if the work or the bits exceed a limit.
 pub(super) fn spend(bits: u64) -> Option<()> {
     look(50 + bits / 8)?;
     (bits <= MOST_BITS).then_some(())

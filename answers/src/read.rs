@@ -291,7 +291,7 @@ impl<'t> Parser<'t> {
             (is_row_over || self.is("\\end")).then_some(())?;
         }
         let is_whole = self.environment("\\end") == Some(environment);
-        // A determinant is a number.
+        // A determinant is a number, not a matrix.
         (is_whole && !environment.ends_with("vmatrix")).then(|| Symbol::Matrix.of(rows))
     }
 

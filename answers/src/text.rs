@@ -9,8 +9,8 @@ pub(super) fn pattern(source: &str) -> Regex {
     Regex::new(source).expect("patterns are written here and tried by tests")
 }
 
-/// Returns a cleaned text, normalised so that equal answers are equal texts: case, articles, blanks, fonts, periods and commas do
-/// not count.
+/// Returns a cleaned text, normalised so that equal answers are equal texts: case, articles, blanks, fonts, periods and commas
+/// are ignored.
 pub(super) fn folded(text: &str) -> String {
     // The point of a number is kept; the points of `a.m.` are removed.
     static POINTS: LazyLock<Regex> = LazyLock::new(|| pattern(r"(^|[^0-9])[.,]+|[.,]+([^0-9]|$)"));

@@ -74,7 +74,7 @@ enum Turn {
 }
 
 /// Returns whose turn a token begins, given the word `head` after the token; `None` if the current turn goes on. A token that
-/// ends a turn begins [`Turn::Other`], but only once the model has said something: before that, such tokens are padding.
+/// ends a turn begins [`Turn::Other`], but only once the model has said something, because such tokens are padding before that.
 fn begun(token: &str, head: &str, behind: &str, has_said: bool, is_own: bool) -> Option<Turn> {
     let lower = token.to_lowercase().replace('▁', "_");
     let name = lower.trim_matches(['<', '>', '|', '｜', '[', ']']);
@@ -160,7 +160,7 @@ fn said(text: &str) -> Cow<'_, str> {
     .into()
 }
 
-/// Returns whether a text may contain special tokens or tags. The test is quick, because most texts have neither.
+/// Returns whether a text may contain special tokens or tags. This quick test comes first, because most texts have neither.
 pub(super) fn has_tags(text: &str) -> bool {
     let begins_tag = |at: usize| match &text.as_bytes()[at..] {
         [b'<', next, ..] => next.is_ascii_alphabetic() || b"/| \xef".contains(next),

@@ -1,4 +1,4 @@
-//! Reads and makes NumPy arrays [B, T]. Arrays of f32 and f64 with contiguous rows are read in place, all others are copied.
+//! Reads and makes NumPy arrays [B, T]. Arrays of f32 and f64 with contiguous rows are read in place; others are copied.
 
 use std::sync::LazyLock;
 
@@ -20,8 +20,8 @@ const EXACT: f64 = (1 << 24) as f64;
 /// Evaluates an expression in which `T` is the type of an array's numbers.
 macro_rules! typed {
     ($array:expr, $T:ident => $body:expr) => {
-        // A bool is read as u8, because a byte of a bool array may be neither 0 nor 1; a mask then refuses it. Two bytes without
-        // a type are a bf16, a type that NumPy lacks.
+        // A bool is read as u8, because a byte of a bool array may be neither 0 nor 1; a mask then refuses the byte. Two bytes
+        // without a type are a bf16, a type that NumPy lacks.
         typed!($array, $T => $body; b'b' 1 u8, b'u' 1 u8, b'u' 2 u16, b'u' 4 u32, b'u' 8 u64, b'i' 1 i8, b'i' 2 i16,
             b'i' 4 i32, b'i' 8 i64, b'V' 2 bf16, b'f' 2 f16, b'f' 4 f32, b'f' 8 f64)
     };
@@ -66,7 +66,7 @@ impl Array {
             ),
         };
         // SAFETY: the pointer comes from an array object; all of the memory belongs to the array, or to the array that it views
-        // into. The object keeps it alive, and is stored together with the slice.
+        // into. The object keeps the memory alive, and is stored together with the slice.
         let memory = unsafe {
             let data = (*object.as_array_ptr()).fields.data;
             std::slice::from_raw_parts(data.cast_const().cast(), length)

@@ -39,7 +39,7 @@ fn translated(diagnostics: Diagnostics) -> Diagnostics {
     Diagnostics::several(diagnostics.iter().map(one).collect()).unwrap_or(diagnostics)
 }
 
-/// Returns a message of the library in which the command line's words, in backticks, are replaced by those of the package.
+/// Returns a message of the library in which commands and options, in backticks, are replaced by their Python equivalents.
 pub fn in_python(text: &str) -> String {
     let parts = text.split('`').enumerate();
     let parts = parts.map(|(at, part)| match at % 2 {
@@ -49,7 +49,7 @@ pub fn in_python(text: &str) -> String {
     parts.collect::<Vec<_>>().join("`")
 }
 
-/// Returns the Python expression that replaces words of the command line; `None` if the words stay.
+/// Returns the Python expression that replaces words of the command line; `None` if the words stay as they are.
 fn typed(words: &str) -> Option<String> {
     let (command, rest) = words.split_once(' ').unwrap_or((words, ""));
     let (name, value) = rest.split_once('=').unwrap_or((rest, ""));

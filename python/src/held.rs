@@ -127,8 +127,8 @@ impl Held {
         Ok(done)
     }
 
-    /// Does a step of a recipe that follows its file, and writes the step to the folder if there is one. `turns` says
-    /// whether the rows are turns, as in [`LiveRecipe::rows_are_turns`]. [`LiveRecipe::is_repeated`] says whether the step must be repeated with other rows.
+    /// Does a step of a recipe that follows its file, and writes the step to the folder if there is one. `turns` is passed on to
+    /// [`LiveRecipe::rows_are_turns`]; [`LiveRecipe::is_repeated`] then says whether to repeat the step.
     pub fn step(
         &mut self,
         batch: &Batch,
@@ -146,7 +146,7 @@ impl Held {
             record.check(given_step)?;
         }
         self.live.rows_are_turns(turns);
-        // If the newest version fails here, the failure is among the events.
+        // The error is ignored, because a failure of the newest version is among the events.
         let _ = self.live.begin_step();
         let numbered = &self.live.numbered(batch);
         let mut set_aside = None;

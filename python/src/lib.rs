@@ -66,7 +66,7 @@ fn command_line(py: Python<'_>, words: Vec<OsString>) -> u8 {
         .unwrap_or(1)
 }
 
-/// Returns the built-in recipes by name, each with one line on it.
+/// Returns the built-in recipes by name, each with a line that describes it.
 #[pyfunction]
 fn recipes(py: Python<'_>) -> PyResult<Bound<'_, PyDict>> {
     let (host, recipes) = (Host::new(), PyDict::new(py));

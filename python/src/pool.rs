@@ -44,8 +44,8 @@ pub fn in_pool<R: Send>(py: Python<'_>, run: impl FnOnce() -> R + Send) -> PyRes
 /// The number of milliseconds for which a forked child waits for a lock, because one of its own threads may hold it.
 const PATIENCE: u32 = 10_000;
 
-/// Locks data that calls share. In a forked child, gives up at last, because a thread of the parent may have held the lock at the
-/// fork. The caller must have released the interpreter's lock, because the thread that holds the data may be waiting for it.
+/// Locks data that calls share. In a forked child, gives up after 10 s, because a thread of the parent may have held the lock at
+/// the fork. The caller must have released the interpreter's lock, because the thread that holds the data may be waiting for it.
 pub fn lock<T>(shared: &Mutex<T>, is_child: bool) -> PyResult<MutexGuard<'_, T>> {
     if !is_child {
         return Ok(shared.lock().unwrap_or_else(PoisonError::into_inner));

@@ -119,8 +119,8 @@ impl PyRecipe {
     }
 
     /// Computes the advantage by the newest version that passed its checks or, if that version fails, by an earlier version. If
-    /// `padded` is true, values per response become [B, T] too. `turns` is as in [`LiveRecipe::rows_are_turns`].
-    /// `one_per` is the level, `response` or `trajectory`, and the reason of [`Batch::with_one_advantage_per`].
+    /// `padded` is true, values per response become [B, T] too. `turns` is passed on to [`LiveRecipe::rows_are_turns`], and
+    /// `one_per` to [`Batch::with_one_advantage_per`]: the level (`response` or `trajectory`) and the reason.
     fn _compute_advantage(
         &self,
         py: Python<'_>,

@@ -34,7 +34,7 @@ pub(super) fn numbers(gold: &Expr, answer: &Expr) -> Option<bool> {
     if is_exact.is_some() {
         return is_exact;
     }
-    // If both squares are rational and differ, the numbers differ. Without a known square, large numbers are too imprecise to
+    // If both squares are rational and differ, the numbers differ. If a square is unknown, large numbers are too imprecise to
     // compare.
     let large = whole(LARGE);
     let is_large = |number: &Numeral| number.exact().is_some_and(|exact| exact.abs() > large);
@@ -91,8 +91,8 @@ fn is_rounded(value: &Numeral, short: &Rational, places: u32) -> Option<bool> {
     Some(is_near && (value.is_negative() == short.is_negative() || short.is_zero()))
 }
 
-/// Values of four variables, in 64ths. They have both signs, lie above and below 1, and avoid the poles and the periods of
-/// functions.
+/// Ten points, each with the values of four variables, in 64ths. The values have both signs, lie above and below 1, and avoid the
+/// poles and the periods of functions.
 const POINTS: [[i64; 4]; 10] = [
     [47, 84, 157, 23],
     [140, 37, 110, 201],

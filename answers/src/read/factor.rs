@@ -85,7 +85,7 @@ impl Parser<'_> {
         let base = if function == "log" && self.take("_") {
             self.argument()?
         } else {
-            // Without a base, 10 is assumed, although some texts mean the natural logarithm.
+            // If there is no base, 10 is assumed, although some texts mean the natural logarithm.
             Expr::integer(10)
         };
         let power = if self.take("^") {

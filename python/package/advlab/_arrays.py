@@ -21,7 +21,7 @@ class Column(NamedTuple):
     """A column or the mask."""
 
     given: Any  # The values in native form: an array [B] or [B, T], or concatenated rows with their lengths.
-    rows: int  # B.
+    rows: int  # The number of responses, B.
     is_f64: bool
 
 

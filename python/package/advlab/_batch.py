@@ -55,7 +55,7 @@ def whole(name: str, value: Any) -> int:
     return number
 
 
-MASKS = ("response_mask", "completion_mask", "action_mask", "loss_mask")  # The names of the mask in trainers.
+MASKS = ("response_mask", "completion_mask", "action_mask", "loss_mask")  # The names that trainers give to the mask.
 
 
 def _with_one_mask(columns: dict[str, Any]) -> dict[str, Any]:

@@ -8,8 +8,8 @@ class RecipeError(ValueError):
     """An error in a recipe, its parameters, or a batch.
 
     `str(e)` shows the script's line with a caret under the error. `path`, `line`, `column` and `help` belong to the first
-    problem, and are None if it has no such value; `missing_column` is the name of the column that the batch lacks, if that is the
-    problem.
+    problem, and are None if this problem has no such value; `missing_column` is the name of the column that the batch lacks, if a
+    missing column is the problem.
     """
 
     message: str | None = None
@@ -31,7 +31,7 @@ _COMMON = """
     metrics: the numbers that the recipe reported by `metric`.
     prints: the lines that the recipe printed.
     notes: messages about columns in place of which other columns were read.
-    seconds: how long the recipe's hooks took.
+    seconds: the time that the recipe's hooks took.
     is_native: whether native kernels computed the result instead of a built-in's script, with the same bits.
     version: the version of the recipe that computed the result.
     serial: the version's number in the order of publication, for a live recipe.
@@ -62,7 +62,7 @@ class Advantage(_Outcome):
         ragged. An array or a tensor, as the input was; float64 if the reward was float64, and float32 otherwise.
     level: `response` or `token`: the level at which the recipe gives its values.
     reward: the reward, if the recipe has a hook that replaced it.
-    weight: [B], how much each response counts in a loss, if the recipe has a hook `weight` or the batch a column `weight`.
+    weight: [B], the weight of each response in a loss, if the recipe has a hook `weight` or the batch has a column `weight`.
     returns: the targets of a critic, [B] or [B, T] as the advantage, if the recipe has the hook `returns`.
     loss: the loss, if the recipe has only a loss, so that its advantage is -M dloss/dlogp.{_COMMON}"""
 
@@ -89,15 +89,15 @@ class Loss(_Outcome):
 
 @dataclass(frozen=True)
 class LiveEvent:
-    """Something that happened to a live recipe; `str` is its line.
+    """Something that happened to a live recipe; `str` returns `line`.
 
     Attributes:
 
     kind: `published`, `rejected`, `missing`, `reverted`, `warned`, `polling_only`, or `folder` (the folder cannot be written, or
         had rows of steps that the trainer does again).
-    line: what happened, and what is used from now on.
+    line: a line about the event, and the version that is used from now on.
     version: the version that the event is about, if any.
-    error: why a version was rejected, with the place in the script, or why the folder cannot be written.
+    error: the error for which a version was rejected, with its place in the script, or the error of writing the folder.
     at_step: whether the version failed at a step, after it had passed its checks.
     """
 

@@ -110,8 +110,8 @@ class _Hooks(Lab):
         return Loss(grad=grad, **answer)
 
     def _refuse_without_groups(self, dimensions: dict[str, int]) -> None:
-        """Raises an error if the loss depends on groups, because its numbers would be wrong with each response as a group of
-        its own. The loss depends on groups if its gradient on four small responses with these columns differs between two
+        """Raises an error if the loss depends on groups, because the loss would be wrong if each response were a group of its
+        own. The loss depends on groups if its gradient on four small responses with these columns differs between two
         groupings."""
         import numpy as np
 
@@ -121,7 +121,7 @@ class _Hooks(Lab):
         special = {"correct": np.arange(4) % 2, "reward": np.arange(4) % 2, "length": np.full(4, 3)}
         columns = {}
         for index, name in enumerate(sorted(dimensions)):
-            # The numbers lie between 0 and 1, and are all different.
+            # The numbers lie between 0 and 1 (log-probs between -1 and 0), and are all different.
             noise = (np.arange(13 * index, 13 * index + 12).reshape(4, 3) * 37 + 11) % 101 / 101 - ("logp" in name)
             columns[name] = special.get(name, noise[:, 0] if dimensions[name] == 1 else noise)
 
@@ -130,7 +130,7 @@ class _Hooks(Lab):
                 return self._frozen().loss(groups=groups, mask=np.ones((4, 3)), **columns).grad
 
         alone, together = gradient([0, 1, 2, 3]), gradient([0, 0, 1, 1])
-        # If the loss fails with both groupings, the call itself says why.
+        # If the loss fails with both groupings, the call itself reports the error.
         if alone is None and together is None:
             return
         if not np.array_equal(alone, together):

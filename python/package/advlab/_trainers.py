@@ -33,8 +33,8 @@ NOT_OVER_TOKENS = (
     "batch; this trainer averages its loss differently"
 )
 RETURNS = ["token_reward", "value"]
-"""If a recipe reads one of these columns, its parameters `gamma` and `lambda` are those of a return; otherwise, as for a KL per
-token, the trainer's values do not apply to these parameters."""
+"""If a recipe reads one of these columns, its parameters `gamma` and `lambda` are those of a return, and get the trainer's
+values; otherwise, as for a KL per token, they do not."""
 
 
 @dataclass(frozen=True)
@@ -42,15 +42,15 @@ class Trainer:
     """A trainer's name, options and columns, for messages and for reading its data."""
 
     name: str
-    options: Mapping[str, str] = field(default_factory=dict)  # The setting of the trainer that gives a column.
+    options: Mapping[str, str] = field(default_factory=dict)  # For a column, by its name: how to make the trainer give it.
     columns: Mapping[str, str] = field(default_factory=dict)
     """The column for each of the trainer's tensors, by the tensor's name, if the two names differ."""
-    other: str = ""  # How any other column is got; `{}` stands for its name.
+    other: str = ""  # The same for any other column; `{}` stands for its name.
     turns: str = "each turn is a row"  # The meaning of rows for a recipe that names `trajectory`.
-    rows_follow: bool = True  # Whether a saved edit may begin or stop taking turns.
+    rows_follow: bool = True  # Whether a new version may begin or stop taking turns.
     one_per: tuple[str, str] | None = None
-    """The level, `response` or `trajectory`, of which the trainer takes one advantage each, and the reason as the second half of
-    a sentence. A version with a finer advantage is rejected, or fails at its step."""
+    """If the trainer takes only one advantage for each response or trajectory: this level, and the reason as the second half of a
+    sentence. A version with a finer advantage is rejected, or fails at its step."""
 
     def explain(self, error: RecipeError) -> RecipeError:
         """Returns the error and, if a column is missing, adds the option to set."""
@@ -83,7 +83,7 @@ class Trainer:
 
     def open_from_environment(self, mean: str, no_weights: str | None = None, **theirs: Any) -> LiveRecipe:
         """Opens the live recipe that ADVLAB_RECIPE and ADVLAB_PARAMS (JSON) name, with the folder ADVLAB_FOLDER, which has the last
-        ADVLAB_KEEP_BATCHES batches; `theirs` is as in `open`, `mean` and `no_weights` are as in `refusals`."""
+        ADVLAB_KEEP_BATCHES batches; `theirs` is passed on to `open`; `mean` and `no_weights` are passed on to `refusals`."""
         recipe = os.environ.get("ADVLAB_RECIPE")
         if not recipe:
             told = f"{self.name} has no settings for advlab"
@@ -172,8 +172,8 @@ class Trainer:
     def per_response(
         self, live: LiveRecipe, columns: Mapping[str, Any], counts: Any, mean: str, by_turns: bool | None = None, of: Any = None
     ) -> Any:
-        """Computes the weighted advantage per response, for responses of `counts` tokens. Responses without tokens, and `by_turns`,
-        are as in `advantage`; `of` is as in `weighted`. The trainer must have `one_per`."""
+        """Computes the weighted advantage per response, for responses of `counts` tokens. Responses without tokens, and
+        `by_turns`, are treated as by `advantage`; `of` is passed on to `weighted`. The trainer must have `one_per`."""
         counts = np.asarray(counts)
         rows = np.flatnonzero(counts)
         if not keeps_rejected() and len(rows) == 0:
@@ -199,7 +199,7 @@ class OtherRows(Exception):
 
 
 def with_its_rows(step: Callable[..., Any]) -> Callable[..., Any]:
-    """Makes a step, which chooses the rows for a version, repeat until the version that computes it takes these rows."""
+    """Makes a step repeat until the version that computes it takes the rows that the step has chosen."""
 
     @functools.wraps(step)
     def run(*args: Any, **kwargs: Any) -> Any:
@@ -257,7 +257,7 @@ def weighted(out: Advantage, mask: Any, mean: str, of: Any = None) -> Any:
     if counts.ndim == 2:
         counts = (counts != 0).sum(1)
     of = mask.row if isinstance(mask, Turns) else of
-    # A turn's share of its response is its share of the response's tokens.
+    # A turn counts as a fraction of its response, which is its fraction of the response's tokens.
     responses = counts > 0 if of is None else counts / np.bincount(of, counts)[of].clip(1)
     share = {"tokens": counts, "responses": responses}.get(mean)
     if of is not None and mean == "responses" and (weight != 1).any() and np.allclose(np.bincount(of, weight)[of], 1):
@@ -295,7 +295,8 @@ def is_proportional(recipe: Recipe | LiveRecipe, **more: Any) -> bool:
 
 
 def keeps_rejected(asked: bool | None = None) -> bool:
-    """Returns whether responses without a token that counts are members of their groups, by `asked` or ADVLAB_KEEP_REJECTED."""
+    """Returns whether responses without a token that counts are in their groups: `asked` or, if it is None,
+    ADVLAB_KEEP_REJECTED."""
     return bool(os.environ.get("ADVLAB_KEEP_REJECTED")) if asked is None else asked
 
 
@@ -328,7 +329,7 @@ def _with_scores_of_rejected(columns: Mapping[str, Any], kept: Any, mask: Any = 
 
 
 def kinds_of(recipe: Recipe | LiveRecipe) -> dict[str, str]:
-    """Returns the kinds of the data set's columns that the recipe has had so far, as `of_data_set` takes them."""
+    """Returns the kinds of the data set's columns that this recipe has read so far, in the form that `of_data_set` takes."""
     return _kinds.setdefault(recipe, {})
 
 
@@ -491,7 +492,7 @@ def explain_zero(advantage: Any, mask: Any, mean: str) -> None:
         return
     counts = np.asarray(mask)
     counts = (counts != 0).sum(1) if counts.ndim == 2 else counts
-    # Rows of different lengths are a list.
+    # If the rows have different lengths, they are a list.
     rows = [np.asarray(row, dtype=np.float64) for row in advantage]
     sums, sizes = (
         np.array([of(row).sum() if row.ndim else of(row) * n for row, n in zip(rows, counts)]) for of in (np.array, np.abs)
@@ -575,7 +576,7 @@ class Unfit(str):
 
 
 def kind_of(value: Any) -> str:
-    """Returns the kind of a data set's value, in the plural, such as `numbers` or `lists of strings`; an empty list: `lists`."""
+    """Returns the kind of a data set's value, in the plural: `numbers`, `lists of strings`, ..., or `lists` for an empty list."""
     if isinstance(value, Unfit):
         return value
     if isinstance(value, (list, tuple)):
@@ -629,9 +630,9 @@ def plain(value: Any) -> Any:
 
 
 def row_sums(rewards: Any) -> Any:
-    """Returns the reward of each response, float64 [B]: the sum over its tokens, masked ones included, as trainers put a score on
-    any token. advlab's threads compute it, because torch's threads spin for a while afterwards and would take the cores from the
-    call."""
+    """Returns the reward of each response, float64 [B]: the sum over its tokens, including masked tokens, because a trainer may
+    put a score on any token. advlab's threads compute it, because torch's threads spin for a while afterwards and would take the
+    cores from the call."""
     return _native.row_sums(_arrays.column("token_reward", rewards).given)
 
 
@@ -663,8 +664,8 @@ def registry(trainer: str, *modules: str) -> Any:
 
 
 def put_in_place(package: str, theirs: Any, ours: Any) -> None:
-    """Replaces a function by another function in all modules of a package, because each module that imports it has its own name
-    for it."""
+    """Replaces a function by another function in all modules of a package, because each module that imports the function has its
+    own reference to it."""
     for module in [module for name, module in sys.modules.items() if name.partition(".")[0] == package]:
         for name in [name for name, value in vars(module).items() if value is theirs]:
             setattr(module, name, ours)

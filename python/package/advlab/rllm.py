@@ -34,7 +34,7 @@ def estimate(rewards: list[np.ndarray], algorithm_config: Any = None, **others: 
     why = None if is_known else f"rLLM can follow weights only with `loss_agg_mode=token-mean`, not with {mode}"
     live = RLLM.open_from_environment("tokens", why)
     trajectories = [one for group in groups for one in group.trajectories]
-    # This is asked only once, because a new version may be published at any time.
+    # `sees_turns` is called only once, because a new version may be published at any time.
     turns = sees_turns(live)
     if not trajectories and turns:
         raise ValueError(
@@ -57,7 +57,7 @@ def estimate(rewards: list[np.ndarray], algorithm_config: Any = None, **others: 
             "trajectory": places,
         }
         columns, counts = {**more, **columns, **own}, lengths
-    # Without the steps, no version can take turns, so each new version is tried on the last batch.
+    # If rLLM passes no steps, no version can take turns, so each new version is tried on the last batch.
     adapter = replace(RLLM, rows_follow=len(trajectories) > 0)
     values = adapter.per_response(live, columns, counts, "tokens", turns)
     if turns:

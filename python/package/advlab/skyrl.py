@@ -73,7 +73,7 @@ def estimate(token_level_rewards: Any, response_mask: Any, index: Any, values: A
         why = "and no caller of the estimator has SkyRL's batch, which such a recipe needs"
         raise ValueError(f"{live.name} names `trajectory` or `step_reward`, {why}")
     columns = {"reward": row_sums(rewards), **columns, "mask": mask, "token_reward": rewards}
-    # Without SkyRL's batch, no version can take turns, so each new version is tried on the last batch.
+    # If SkyRL's batch was not found, no version can take turns, so each new version is tried on the last batch.
     adapter = replace(SKYRL, rows_follow=data is not None)
     out = adapter.advantage(live, columns, "responses", by_turns=turns)
     if out.weight is not None and loss not in PROPORTIONAL:

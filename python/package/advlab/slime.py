@@ -18,7 +18,7 @@ SLIME = Trainer("slime", one_per=("response", "slime takes one value for each re
 
 @with_its_rows
 def post_process_rewards(args: Any, samples: list[Any], **_: Any) -> tuple[list[float], list[float]]:
-    """The unchanged rewards, and the advantages that slime uses in place of rewards, one for each sample.
+    """Returns the unchanged rewards, and the advantages that slime uses in place of rewards, one for each sample.
 
     Columns are `reward`, `length` (tokens that count), `reward_<name>` for each number in rewards that are dictionaries, and the
     numbers and texts of `metadata`; `group_index` says which samples answer one prompt. If several samples have one `rollout_id`,
@@ -46,7 +46,7 @@ def post_process_rewards(args: Any, samples: list[Any], **_: Any) -> tuple[list[
     ids = [getattr(sample, "rollout_id", None) for sample in flat]
     # A sample without an id is a rollout of its own, as in slime.
     keys = [(id is None, at if id is None else id) for at, id in enumerate(ids)]
-    # slime empties the loss mask of removed samples after this hook.
+    # slime empties the loss mask of removed samples only after this hook, so their tokens are not counted here.
     counts = np.array([0 if getattr(one, "remove_sample", False) else length for one, length in zip(flat, lengths, strict=True)])
     last = {key: at for at, key in enumerate(keys) if not counts[at]}
     last.update({key: at for at, key in enumerate(keys) if counts[at]})

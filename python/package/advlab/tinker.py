@@ -43,7 +43,7 @@ TINKER = Trainer(
     },
 )
 
-INPUTS = {"mask": "mask", "logprobs": "old_logp", "advantages": "advantage"}  # A datum's inputs of a loss, and their columns.
+INPUTS = {"mask": "mask", "logprobs": "old_logp", "advantages": "advantage"}  # The loss inputs of a datum, and their columns.
 
 PROPORTIONAL = (None, "importance_sampling", "ppo", "cispo", "gspo")  # Tinker's losses that are proportional to the advantage.
 
@@ -169,7 +169,7 @@ def _rows(groups: list[Any], turns: bool) -> Iterator[tuple[dict[str, Any], dict
         given = zip(group.trajectories_G, group.final_rewards_G, group.get_total_rewards(), group.metrics_G, strict=True)
         for trajectory, final, reward, of_group in given:
             every, number = trajectory.transitions, number + 1
-            # A trajectory without turns is a row, too: it is a member of its group.
+            # A trajectory without turns is a row, too, because it is a member of its group.
             found = [[part] for part in every] if turns and every else [every]
             for turn, parts in enumerate(found):
                 own = final if turn == len(found) - 1 else 0.0

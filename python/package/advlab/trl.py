@@ -163,7 +163,7 @@ class GRPOMixin:
         return output
 
     def _advlab_columns(self, inputs: list[dict[str, Any]], output: dict[str, Any]) -> dict[str, Any]:
-        """The columns of all processes, on the CPU; every process must call this function."""
+        """Returns the columns of all processes, on the CPU; every process must call this function."""
         mask = output["completion_mask"]
         if output.get("tool_mask") is not None:
             mask = mask * output["tool_mask"]
@@ -178,14 +178,14 @@ class GRPOMixin:
         for row, environment in zip(found, getattr(self, "environments", None) or (), strict=False):
             row.update({name: getattr(environment, name) for name in self._advlab_more if hasattr(environment, name)})
         found = [{name: plain(value) for name, value in row.items()} for row in found]
-        # What fits in no column is not sent.
+        # Values that fit in no column are not sent.
         is_sent = lambda value: value is None or kind_of(value) in (*FITS, "lists")
         sent = lambda value: value if is_sent(value) else Unfit(kind_of(value))
         rows = gather_object([{name: sent(value) for name, value in row.items()} for row in found])
         return {**of_rows(rows, self._advlab_kinds), **columns}
 
     def _advlab_compute(self, columns: dict[str, Any], mode: str) -> tuple[torch.Tensor, dict[str, float]]:
-        """The advantages of all processes, and what to log."""
+        """Returns the advantages of all processes, and the numbers to log."""
         is_scored = columns.pop("is_scored")
         if not is_scored.any():
             return torch.zeros(len(is_scored)), {}
@@ -195,7 +195,7 @@ class GRPOMixin:
         is_rloo, live = isinstance(self, _RLOOTrainer), self.advlab
         columns["groups"] = rows // (self.num_generations if mode == "train" else self.num_generations_eval)
         columns["step"] = self.state.global_step
-        # An evaluation leaves the state of the training alone.
+        # An evaluation uses a copy of the recipe, so that it does not change the state of the training.
         recipe: Any = live if mode == "train" or live is None else live._frozen()
         out = (TRL_RLOO if is_rloo else TRL).advantage(recipe, columns, self._advlab_mean or "tokens", False, self._advlab_keep)
         whole = torch.zeros((len(is_scored), *out.advantage.shape[1:]), dtype=torch.float32)

@@ -39,7 +39,7 @@ class Caller:
     metrics: dict[str, Any] | None = None
     entropys: Any = None  # The entropies, which the trainer without a queue removes from its batch before the advantage.
     _extra: list[dict[str, Any]] | None = None
-    scored: tuple[str, ...] = ()  # The names in `others` of values that the reward function gave beside the score.
+    scored: tuple[str, ...] = ()  # The names in `others` of values that the reward function gave in addition to the score.
 
     @classmethod
     def of(cls, rewards: Any, batch: Any = None, others: Any = None) -> "Caller":
@@ -155,7 +155,7 @@ class Caller:
         @functools.wraps(theirs)
         def save_checkpoint(*args: Any, **kwargs: Any) -> Any:
             at = Path(f"{folder}/global_step_{number()}")
-            # The recipe's state is saved first, so that the checkpoint that verl marks as the latest has it.
+            # The recipe's state is saved first, so that the checkpoint that verl marks as the latest contains it.
             try:
                 save(live, at)
             except OSError as error:

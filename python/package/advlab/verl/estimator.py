@@ -62,7 +62,7 @@ SHARED = (
     "response",
     "all rows of a session share the advantage of the session's last row: give each response one value, or name the level `trajectory`",
 )
-"""Why the rows of a session have one advantage, if the recipe does not take each row as a turn."""
+"""The `one_per` for sessions whose rows share one advantage, because the recipe does not take each row as a turn."""
 
 
 @with_its_rows
@@ -250,7 +250,7 @@ class Rows:
             self.last = {sessions[row]: row for row in sorted(rows, key=lambda row: self.numbers[row])}
             if not turns:
                 source = np.array([self.last[sessions[row]] for row in rows], dtype=int)
-        self.chosen = np.unique(source)  # The indices of the rows to compute on.
+        self.chosen = np.unique(source)  # The indices of the rows on which the recipe computes.
         self.source = np.full(len(mask), -1)
         """For each row, the index in `chosen` of the row whose values it gets; -1 for a row that gets no values."""
         self.source[rows] = np.searchsorted(self.chosen, source)

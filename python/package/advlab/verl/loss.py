@@ -16,7 +16,7 @@ from .._trainers import Trainer, is_proportional, on_cpu, report, tried
 NO_REWARDS = "verl passes advantages to a policy loss, but no rewards: use a recipe that reads rewards as the estimator"
 VERL = Trainer("verl", dict.fromkeys(("reward", "correct", "token_reward"), NO_REWARDS))
 
-REPORTED = 20  # The calls of a version whose prints are logged, because a worker does not know when a step begins.
+REPORTED = 20  # The number of a version's calls whose prints are logged; a worker cannot count steps.
 
 _reported: Counter[str] = Counter()
 _losses: dict[str, Recipe] = {}
