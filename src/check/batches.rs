@@ -117,7 +117,7 @@ pub(super) fn in_precision(batch: &Batch, is_f64: bool) -> Batch {
     copy(batch, None, &|_| usize::MAX, is_f64, "")
 }
 
-/// Returns the batch without the column of a name.
+/// Returns the batch without the column `name`.
 pub(crate) fn without(batch: &Batch, name: &str) -> Batch {
     copy(batch, None, &|_| usize::MAX, batch.is_f64(), name)
 }
@@ -195,7 +195,7 @@ pub fn on_policy(batch: &Batch) -> Batch {
     made_of(batch, "old_logp", "logp", |_, _, old| old)
 }
 
-/// Returns the batch with a response column; `value` maps the index of a response to its value.
+/// Returns the batch with the response column `name`; `value` maps the index of a response to its value.
 pub(super) fn with_responses(batch: &Batch, name: &str, value: impl Fn(usize) -> f64) -> Batch {
     let values = (0..batch.layout().responses()).map(value).collect();
     batch.clone().replacing(name, Column::Response(values))

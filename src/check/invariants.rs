@@ -204,8 +204,8 @@ fn prefers_wrong(layout: &Layout, right: &Computed, advantage: &[f64]) -> bool {
     leads.iter().any(|&lead| lead < -EXACT) && !leads.iter().any(|&lead| lead > EXACT)
 }
 
-/// Returns the largest difference between the values of `a` for `responses` and `scale` times the values of `b`, whose responses
-/// are these responses, in the same order.
+/// Returns the largest difference between the values of `a` for `responses` and `scale` times the values of `b`, which has only
+/// these responses, in this order.
 fn differences(a: &Computed, responses: &[usize], b: &Computed, scale: f64) -> f64 {
     if a.level() != b.level() {
         return f64::INFINITY;

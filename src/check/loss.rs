@@ -39,8 +39,7 @@ impl Checks<'_> {
         }
     }
 
-    /// Returns whether the loss ignores the recipe's weights, or only distinguishes 0 from other weights although further sizes
-    /// occur.
+    /// Returns whether the loss treats every weight, or every weight above 0, as 1 although other weights occur.
     fn ignores_weights(&self, batch: &Batch) -> Result<bool, Diagnostics> {
         let mut state = self.recipe.init()?;
         let outcome = self.recipe.advantage(batch, &mut state)?;

@@ -1,6 +1,6 @@
 //! Checks a recipe on degenerate batches: tests properties that every advantage and every loss must have, and reports notable
-//! properties of the recipe. New properties of an advantage go into `invariants.rs`, new properties of a loss into `loss.rs`, and
-//! new batches into `batches.rs`.
+//! properties of the recipe. New checks of an advantage go into `invariants.rs`, new checks of a loss into `loss.rs`, and new
+//! batches into `batches.rs`.
 
 mod batches;
 mod findings;
@@ -95,8 +95,8 @@ pub fn check(recipe: &Recipe, input: Option<&Batch>) -> Vec<Finding> {
     checks.findings
 }
 
-/// Returns a line on each check whose result on a batch is worse with a new version of a recipe than with the old version. Both
-/// versions run under the guard of the new version's host.
+/// Returns one line for each check whose result on a batch is worse with a new version of a recipe than with the old version.
+/// Both versions run under the guard of the new version's host.
 pub(crate) fn worse(old: &Recipe, new: &Recipe, batch: &Batch) -> Vec<String> {
     let guard = new.host().guard();
     let [old, new] = [old, new].map(|recipe| check(recipe, Some(batch)));
@@ -128,7 +128,7 @@ pub fn needs(recipe: &Recipe, column: &str) -> bool {
 }
 
 /// The checks run the recipe dozens of times, so they use only the first groups of a batch: at least two groups, and then further
-/// groups until these have this number of responses or this number of tokens.
+/// groups until all of them have this number of responses or this number of tokens.
 const RESPONSES: usize = 1024;
 const TOKENS: usize = 1 << 16;
 /// The maximum number of tokens of all responses together. Longer responses are cut, because a `length` column may claim more
@@ -191,7 +191,7 @@ pub fn groups_are_independent(recipe: &Recipe, batch: &Batch) -> Result<bool, Di
     });
     let influence = |batch: &Batch| -> Result<f64, Diagnostics> {
         let base = checks.advantage(batch)?;
-        // A recipe that fails only on a group alone depends on the other groups.
+        // A recipe that fails only if a group is the whole batch depends on the other groups.
         Ok(checks.influence(batch, &base).unwrap_or(f64::INFINITY))
     };
     let mut most = influence(&batch)?;

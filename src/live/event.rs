@@ -100,7 +100,7 @@ impl fmt::Display for LiveEvent {
     }
 }
 
-/// Joins the lines of a message, such as several diagnostics.
+/// Joins the lines of a message, which may consist of several diagnostics.
 fn one_line(message: impl fmt::Display) -> String {
     message.to_string().replace('\n', "; ")
 }
@@ -115,7 +115,7 @@ pub struct VersionChange {
     pub to: Version,
     /// The time that compiling and the dry runs took.
     pub checked_in: Duration,
-    /// The time from the first event of the save until the end of the checks, including the wait for unchanged files.
+    /// The time from the first event of the save until the end of the checks, including the wait until the files stop changing.
     pub ready_after: Duration,
     /// The parameters that were added, were removed or have a new value, as in `k 4 -> 8`.
     pub parameters: Vec<String>,
@@ -187,8 +187,8 @@ fn texts(recipe: &Recipe) -> BTreeMap<Option<&OsStr>, &str> {
     named.collect()
 }
 
-/// The time limit of the line diff of two texts that have more than a million pairs of lines. After this time, the diff may not
-/// be minimal, so the number of changed lines may differ from one machine to another.
+/// The time limit of the line diff of two texts, if the product of their numbers of lines exceeds a million. After this time, the
+/// diff may not be minimal, so the number of changed lines may differ from one machine to another.
 const DEADLINE: Duration = Duration::from_millis(20);
 
 /// Returns the numbers of lines added and removed.

@@ -255,7 +255,7 @@ struct Follower {
     watch: Watch,
     /// The files when they were last checked.
     files: SourceFiles,
-    /// The last report about the files, kept because it is not repeated: the rejected version, or `Some(None)` for an unreadable
+    /// The last report about the files, which must not be repeated: the rejected version, or `Some(None)` for an unreadable
     /// script.
     reported: Option<Option<Version>>,
     is_polling_reported: bool,
@@ -293,7 +293,7 @@ impl Follower {
             Some(version) if rejected.iter().any(|old| old == version.as_str()) => {
                 self.reported = Some(Some(version.clone()));
             }
-            // The files are checked without waiting until they stop changing, because the end of a save is noticed later.
+            // The files are checked at once, even if a save is unfinished, because the end of the save is noticed later.
             _ => self.judge(&self.files.clone(), Instant::now()),
         }
     }

@@ -1,8 +1,8 @@
 //! Hot reload: a recipe that follows its file during a run.
 //!
 //! A thread watches the script and all its imports, checks each new version, and publishes the versions that pass. File events
-//! only tell the thread when to read the files; only their content makes a version new. [`LiveRecipe::step`] takes the newest
-//! published version at the beginning of a step, and never waits for a check.
+//! only tell the thread when to read the files; their content decides whether there is a new version. [`LiveRecipe::step`] takes
+//! the newest published version at the beginning of a step, and never waits for a check.
 //!
 //! Before a step uses a version, the version must pass these checks, in this order, within [`LiveOptions::deadline`] in total:
 //!
@@ -121,7 +121,7 @@ const FALLBACKS: usize = 8;
 #[non_exhaustive]
 pub struct Attempt<R> {
     /// The result of the first version that succeeded or, if all failed, the error of the version that was tried first. If the
-    /// step is a repetition, this may be a version of an earlier attempt.
+    /// step is a repetition, that version may belong to an earlier attempt.
     pub result: Result<R, Diagnostics>,
     /// The versions that failed on this batch, in the order in which they were tried.
     pub failed: Vec<Failed>,
@@ -129,7 +129,7 @@ pub struct Attempt<R> {
 
 impl LiveRecipe {
     /// Loads a recipe (a built-in by its name, or a script by its path), and follows its file from now on. A built-in has no
-    /// file, and does not change. A relative path is relative to the current folder.
+    /// file, and does not change. A relative path is resolved against the current folder.
     ///
     /// # Errors [`Diagnostics`] if the recipe cannot be loaded, lacks a required hook, has a refused hook or does not accept the
     /// settings, or if the thread cannot be started.
@@ -150,7 +150,7 @@ impl LiveRecipe {
         Ok(live)
     }
 
-    /// Follows a recipe's file from now on. Its content is checked before this function returns, as in a resumed run.
+    /// Follows a recipe's file from now on. The content of the file is checked before this function returns, as in a resumed run.
     ///
     /// # Errors
     /// [`Diagnostics`] if this live recipe already follows a file, or if the thread cannot be started.
@@ -267,7 +267,7 @@ impl LiveRecipe {
     /// step, and the next step uses the newest version again.
     ///
     /// If a version takes rows of another kind than the batch has ([`LiveRecipe::rows_are_turns`]), it becomes the version in
-    /// use, the result is an error, and [`LiveRecipe::is_repeated`] is true: the caller must repeat the step, from
+    /// use, the result is an error, and [`LiveRecipe::is_repeated`] is true: the caller must repeat the step, beginning with
     /// [`LiveRecipe::begin_step`], with rows for the version that [`LiveRecipe::newest`] returns.
     ///
     /// Later versions are tried on the batch, which must have all columns that the hooks read, and is not copied. Unless all

@@ -39,7 +39,7 @@ pub struct LiveOptions {
     /// Versions (all 64 digits of each) that were rejected, or that failed, before the run was resumed. If the file still
     /// contains such a version, it is not tried until it is saved again.
     pub rejected: Vec<String>,
-    /// The step number of the next batch, if the batch has no step number. For a resumed run, this is the value of
+    /// The step number that the next batch gets if it has none. For a resumed run, this is the value of
     /// [`LiveRecipe::next_step`](super::LiveRecipe::next_step) in the process that was stopped.
     pub next_step: u64,
     /// The time limit for all checks of a version together; 2 seconds if it is `None`.

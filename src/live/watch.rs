@@ -14,9 +14,9 @@ use notify::{RecommendedWatcher, RecursiveMode, Watcher};
 use crate::parallel::lock;
 use crate::script::folder_of;
 
-/// How long the files must stay unchanged before they are checked. An editor's save consists of several operations, a few
-/// milliseconds apart: truncating, writing in pieces and closing, or writing a new file and renaming it. A user does not notice a
-/// tenth of a second.
+/// The time for which the files must stay unchanged before they are checked. An editor's save consists of several operations, a
+/// few milliseconds apart: truncating, writing in pieces and closing, or writing a new file and renaming it. A user does not
+/// notice a tenth of a second.
 pub(super) const SETTLE: Duration = Duration::from_millis(100);
 
 /// The longest wait for the files to stay unchanged, so that a tool that writes them without a pause does not prevent new
@@ -66,7 +66,7 @@ impl Watch {
     /// Watches the folders of the given files, and no other folders. An error says why the system gives no events.
     ///
     /// Folders are watched instead of files because, if an editor replaces a file by renaming a new file, a watch of the file
-    /// would stay with the old file.
+    /// would keep watching the old file.
     pub(super) fn follow<'a>(
         &mut self,
         files: impl Iterator<Item = &'a Path>,

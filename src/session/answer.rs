@@ -41,7 +41,7 @@ pub enum Answer {
 /// The computed columns of a batch.
 #[derive(Clone, Debug)]
 pub struct BatchColumns {
-    /// The layout, which says to which response each token belongs, and to which group each response.
+    /// The layout, which says to which response each token belongs, and to which group each response belongs.
     pub layout: Arc<Layout>,
     /// The training step.
     pub step: u64,

@@ -139,8 +139,8 @@ fn members_of(owner: Owner) -> impl Iterator<Item = Name> {
     })
 }
 
-/// Returns the functions of the op table. All can be called as methods; for method calls, `receivers` is 1, because the first
-/// argument is before the dot.
+/// Returns the functions of the op table. All of them can be called as methods; for method calls, `receivers` is 1, because the
+/// first argument is before the dot.
 fn of_table(receivers: usize) -> impl Iterator<Item = Name> {
     let rows = op::table().filter(|op| is_word(op.name));
     rows.map(move |op| Name::function(op.name, op.signature(), op.params.len() - receivers))

@@ -32,7 +32,7 @@ impl Recipe {
                 true => (name, &*probed.text),
                 false => (name, text),
             });
-        // The error is ignored, because the script compiles without the inserted calls, so the user need not know it.
+        // The error is ignored, because the script itself compiles, so only the inserted calls can be at fault.
         let Ok(mut recipe) = host.restore(self.name(), sources) else {
             return;
         };
@@ -134,7 +134,7 @@ impl Probed {
         probed
     }
 
-    /// Converts a line and a column that the engine reports in the text with the calls to a byte offset in the original script.
+    /// Converts an origin, a line and a column in the text with the calls, to a byte offset in the original script.
     fn original(&self, origin: &Origin) -> Option<usize> {
         let lines = self.text.split_inclusive('\n');
         let before: usize = lines.take(origin.line.checked_sub(1)?).map(str::len).sum();

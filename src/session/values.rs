@@ -31,8 +31,8 @@ impl Session {
         Ok((None, numbers))
     }
 
-    /// Returns the values of two inputs in pairs. Both are tensors, which are expanded to a common level, or arrays of equal
-    /// length.
+    /// Returns the values of two inputs in pairs. The inputs are two tensors, which are expanded to a common level, or two arrays
+    /// of equal length.
     pub fn pairs(&mut self, x: &str, y: &str) -> Result<Pairs, Diagnostics> {
         let (left, right) = (self.value(x)?, self.value(y)?);
         let (level, left, right) = match (as_tensor(&left), as_tensor(&right)) {
