@@ -38,7 +38,7 @@ impl AddedColumn {
     }
 }
 
-/// Spreads the values of a batch over all responses of its file. A response that is not in the batch gets 0.
+/// Spreads the values of a batch over all responses of the batch's file. A response that is not in the batch gets 0.
 pub(super) fn spread(values: &Computed, all: &Arc<Layout>, kept: &[usize]) -> Computed {
     let (level, buffer) = (values.level(), values.buffer());
     let place = |layout: &Layout, response| match level {

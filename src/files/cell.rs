@@ -1,8 +1,8 @@
 //! Values that were read from a file and are not in a column yet, and the lines of JSONL files: this module reads a line's
 //! fields, numbers and texts, and writes a copy of the line with values added.
 //!
-//! It finds plain values and parses numbers without `serde_json`, because this is faster and arrays of numbers make up most of a
-//! line. For all other values and for errors, it calls `serde_json`.
+//! The module finds plain values and parses numbers without `serde_json`, because this is faster and arrays of numbers make up
+//! most of a line. For all other values and for errors, it calls `serde_json`.
 
 use std::borrow::Cow;
 use std::collections::HashMap;

@@ -33,7 +33,7 @@ pub(super) struct Blocks<'a> {
     file: Lines<'a>,
     /// The next block, which is empty at the end of the file.
     block: Vec<u8>,
-    /// The part of the following block that was already read: the beginning of that block's first line.
+    /// The part of the block after `block` that was already read: the beginning of its first line.
     rest: Vec<u8>,
     /// The checksum of all bytes read so far.
     sum: u32,
@@ -85,7 +85,7 @@ impl<'a> Blocks<'a> {
         }
     }
 
-    /// Goes to the first block with a response, and returns the fields of the first response with the types of their values.
+    /// Advances to the first block with a response, and returns the fields of the first response with the types of their values.
     pub(super) fn begin(&mut self) -> Result<Vec<(String, JsonType)>> {
         let room = Room::now();
         while !self.block.is_empty() {

@@ -1,5 +1,5 @@
-//! Finds the text of a completion or of a reference in a field. The shape of the value decides, because trainers, servers and
-//! data sets write texts, messages, parts of messages, lists and objects into fields with the same name.
+//! Finds the text of a completion or of a reference in a field. The shape of the value decides how it is read, because trainers,
+//! servers and data sets write texts, messages, parts of messages, lists and objects into fields with the same name.
 
 use std::borrow::Cow;
 
@@ -59,7 +59,7 @@ impl TextKind {
     }
 }
 
-/// Returns the text in which the answer is searched for, which is the last text that is not blank.
+/// Returns the text in which the answer is sought: the last text that is not blank.
 pub(super) fn answer(mut said: Vec<Cow<'_, str>>) -> Cow<'_, str> {
     let at = said.iter().rposition(|text| !text.trim().is_empty());
     at.map_or(Cow::Borrowed(""), |at| said.swap_remove(at))
@@ -93,7 +93,7 @@ pub(super) fn said(raw: &str) -> Result<Vec<Cow<'_, str>>, String> {
     }
 }
 
-/// Returns the texts that the policy wrote, if `text` is the JSON of messages. `None` for any other text, so that an answer in
+/// Returns the texts that the policy wrote if `text` is the JSON of messages, and `None` for any other text, so that an answer in
 /// JSON stays unchanged.
 fn chat_in(text: &str) -> Option<Vec<Cow<'static, str>>> {
     let text = text.trim();
@@ -130,7 +130,7 @@ fn author<'a>(fields: &Fields<'a>) -> Option<Cow<'a, str>> {
     string(fields, "role").or_else(|| string(fields, "from"))
 }
 
-/// Returns the messages of a chat as one text, with its role before each message if there are several. A chat with other fields
+/// Returns the messages of a chat as one text, with its role before each message if there are several. A chat with fields other
 /// than roles and texts stays in JSON, because prompts that differ only in these fields form different groups.
 fn text_of_chat(raw: &str) -> Option<String> {
     let messages: Vec<Map<String, Json>> = serde_json::from_str(raw).ok()?;

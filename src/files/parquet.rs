@@ -65,7 +65,7 @@ fn open(file: File) -> io::Result<Reader> {
     let Some(codec) = codecs.find(|codec| !is_known(codec)) else {
         return Ok(file);
     };
-    // zstd is not supported, because the crate accepts only its own decoders, and its zstd decoder is in C.
+    // zstd is not supported, because the crate accepts only its own decoders, and its zstd decoder is written in C.
     let name = format!("{codec:?}").to_lowercase();
     let name = name.split('(').next().unwrap_or_default();
     Err(io::Error::other(format!(

@@ -387,7 +387,7 @@ struct Dump {
     known_by: BTreeMap<String, Vec<JsonType>>,
     /// Pairs of a column's name and the field's name in the dump.
     names: Vec<(String, String)>,
-    /// A further array with one entry per token of the response, besides the known columns.
+    /// The name of a further array with one entry per token of the response, besides the known columns.
     tokens: Option<String>,
     /// Whether each reward function has a column, and the reward is the sum of these columns.
     #[serde(default)]

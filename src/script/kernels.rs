@@ -90,7 +90,7 @@ impl Native {
         if choice.is_none() {
             lock(&self.known).choices.insert(key, Choice::Compare);
         } else if choice == Some(Choice::Compare)
-            // The kernel's second run is compared, because its first run meets cold code and memory.
+            // The kernel's second run is compared, because code and memory are cold in its first run.
             && let Some(own) = kernel().and_then(|_| kernel())
         {
             let agrees = same_bits(&outcome, &own);

@@ -39,7 +39,7 @@ pub(super) const TEXT_BYTES: usize = 1 << 20;
 /// The maximum number of elements of an array, including the elements of nested arrays. The limit is low because the engine
 /// counts all elements at each `push`, so that filling an array of this size takes a second.
 pub(super) const ARRAY_ELEMENTS: usize = 1 << 15;
-/// The number of elements at which we stop filling a longer array: the engine refuses an array of this length anyway.
+/// The number of elements at which we stop filling a longer array, because the engine refuses an array of this length anyway.
 pub(super) const ENOUGH: usize = ARRAY_ELEMENTS + 1;
 /// The maximum number of entries of a map, including the entries of nested maps.
 pub(super) const MAP_ENTRIES: usize = 1 << 14;

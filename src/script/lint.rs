@@ -27,7 +27,7 @@ const LISTED: usize = 20;
 /// `is_def_var`, which looks up a name.
 const BY_THE_ENGINE: &str = "call curry Fn is_def_var is_def_fn type_of print debug is_shared";
 
-/// Finds certain mistakes: calls of functions that do not exist or do not take the given number of arguments, and operators that
+/// Finds definite mistakes: calls of functions that do not exist or do not take the given number of arguments, and operators that
 /// mean something else in Python.
 pub(super) fn errors(
     ast: &AST,

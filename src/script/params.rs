@@ -156,7 +156,7 @@ impl ParamSpec {
         })
     }
 
-    /// Converts a value to the type of `kind` (any type if `None`). Returns `None` if this fails or exceeds the bounds.
+    /// Converts a value to the type of `kind` (any type if `None`). Returns `None` if the value does not fit.
     fn fit(&self, kind: Option<&ParamValue>, setting: ParamValue) -> Option<ParamValue> {
         use ParamValue::{Bool, Integer, List, Number, Text, Unset};
         let is_within = |number: f64| {

@@ -148,8 +148,8 @@ impl Recipe {
         }
     }
 
-    /// Returns the recipe with one guard for all its calls in a step: from now on, the time and the memory in
-    /// [`Limits`](super::Limits) are for all hooks together.
+    /// Returns the recipe with one guard for all its calls in a step: from now on, the limits on time and memory
+    /// ([`Limits`](super::Limits)) apply to all hooks together.
     pub fn for_step(&self) -> Recipe {
         let host = self.host.clone();
         self.on(&host.with_guard(self.host.guard()))

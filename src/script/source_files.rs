@@ -75,7 +75,7 @@ pub(super) fn scripts_in(folder: &Path) -> Vec<String> {
 
 /// The files from which a recipe was read, and the files in which its imports were sought, with their contents.
 ///
-/// Missing files count too, because an import that now refers to a built-in will refer to a file of that name if one appears.
+/// Missing files are included, because an import that now refers to a built-in will refer to a file of that name if one appears.
 #[derive(Clone, Debug, Default)]
 pub struct SourceFiles {
     /// The recipe as the caller names it: a built-in's name, or the script's path.

@@ -57,7 +57,7 @@ impl Resolving<'_> {
         Ok(Some(tokens))
     }
 
-    /// Returns the reason why a column does not have one value per token, if so. Fails with this reason if the column is known.
+    /// Returns the reason if a column does not have one value per token. Fails with this reason if the column is known.
     fn misfit(&self, lengths: Option<&Lengths>, column: &FileColumn) -> Result<Option<String>> {
         let Some((tokens, from, counted)) = lengths else {
             let why = "nothing says how many tokens a response has (`mask`, `length`)";

@@ -2,7 +2,7 @@
 //! error.
 //!
 //! Rhai's own division of integers truncates (`1 / 2` is 0), and its comparison of floats has a tolerance (`1e-17 > 0.0` is
-//! false). Both would be silent errors in a formula.
+//! false). Both would cause silent errors in a formula.
 
 use std::any::TypeId;
 
@@ -16,7 +16,7 @@ use crate::script::sandbox::count;
 /// Registers exact comparisons, a division of integers that gives a float, and our own `pad`, `replace` and `to_int`.
 pub(in crate::script) fn numbers(module: &mut Module) {
     replace(module);
-    // The engine's own function is replaced because its size check can overflow, so it would try to make an array of 2^49
+    // The engine's own function is replaced because its size check can overflow, so that it tries to make an array of 2^49
     // elements.
     add(
         module,

@@ -1,4 +1,4 @@
-//! Registers functions of arrays in scripts: `sum`, `mean`, `min` and `max`, sorting, and `dedup` with a comparison function.
+//! Registers functions on arrays for scripts: `sum`, `mean`, `min` and `max`, sorting, and `dedup` with a comparison function.
 
 use std::any::TypeId;
 use std::cmp::Ordering;

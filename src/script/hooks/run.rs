@@ -127,7 +127,7 @@ impl HookRun<'_> {
         Ok(Some(value))
     }
 
-    /// Adds the advantage to the batch for the loss. Fails if the recipe has a `weight` hook and the batch no `weight` column.
+    /// Adds the advantage to the batch for the loss. Fails if the recipe has a `weight` hook, but the batch has no such column.
     pub(super) fn prepare_loss(
         &mut self,
         batch: &Batch,
@@ -217,7 +217,7 @@ impl HookRun<'_> {
         match (tensor, level) {
             (Some(tensor), Some(Level::Response)) => return Ok(tensor),
             (Some(tensor), Some(Level::Token)) if !is_weight => return Ok(tensor),
-            // The result is a number of each group if the function passed to `map_groups` returned numbers. A filter's weight for
+            // If the function passed to `map_groups` returned numbers, the result is one number per group. A filter's weight for
             // a group applies to all responses of the group.
             (Some(tensor), Some(level))
                 if tensor.is_number_of_each_group()

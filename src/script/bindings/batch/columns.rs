@@ -26,7 +26,7 @@ pub(crate) struct ScriptBatch {
     /// path is a group of the batch before it, or has its responses in other groups.
     pub(super) path: Arc<[Arc<Frame>]>,
     /// Columns that hide the whole batch's columns of the same name, such as a shaped reward, the advantage, or columns that a
-    /// script adds. Each column has the length of the path to the batch to which the column was added.
+    /// script adds. The number beside a column is the length of the path to the batch to which the column was added.
     pub(super) added: Arc<BTreeMap<String, (Tensor, usize)>>,
     /// The tensors of other columns, by name: columns of the whole batch, or columns converted to this batch from an earlier
     /// batch on the path. Each is made only once, so that a gradient with respect to `logp` meets the same node everywhere.
@@ -145,12 +145,12 @@ impl ScriptBatch {
         &self.whole.call
     }
 
-    /// Returns whether both are the same object.
+    /// Returns whether both batches are the same object.
     pub(super) fn is_same(&self, other: &ScriptBatch) -> bool {
         Arc::ptr_eq(&self.columns, &other.columns) && Arc::ptr_eq(&self.added, &other.added)
     }
 
-    /// Converts a tensor of the batch that is `steps` steps from the whole batch to a tensor of this batch.
+    /// Converts a tensor to a tensor of this batch. The tensor belongs to the batch after `steps` steps of the path.
     pub(super) fn carry(&self, tensor: Tensor, steps: usize) -> Result<Tensor, TensorError> {
         let mut rest = self.path[steps..].iter();
         rest.try_fold(tensor, |tensor, frame| match frame.group {
@@ -256,7 +256,7 @@ impl ScriptBatch {
         self.added.contains_key(name) || self.whole.batch.has(name)
     }
 
-    /// Makes the tensor of a column if this is the whole batch; `None` if the batch neither has the column nor can derive it.
+    /// Makes the tensor of a column of the whole batch; `None` if the batch neither has the column nor can derive it.
     fn made(&self, name: &str) -> Result<Option<Tensor>, CallError> {
         let (whole, frame) = (&*self.whole, self.frame());
         if let Some(values) = whole.batch.response_buffer(name) {

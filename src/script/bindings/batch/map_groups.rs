@@ -128,7 +128,7 @@ fn captured(f: &FnPtr) -> Vec<Dynamic> {
     f.iter_curry().map(Dynamic::flatten_clone).collect()
 }
 
-/// Returns whether a captured value is unchanged. A tensor or a batch must be the same object, any other value must be equal.
+/// Returns whether a captured value is unchanged. A tensor or a batch must be the same object; any other value must be equal.
 fn is_same(a: &Dynamic, b: &Dynamic) -> bool {
     if let (Some(a), Some(b)) = (a.read_lock::<Tensor>(), b.read_lock::<Tensor>()) {
         return std::ptr::eq(a.inner(), b.inner());
