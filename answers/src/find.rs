@@ -13,7 +13,7 @@ use super::read::read;
 use super::text::{self, pattern};
 use super::turn;
 
-/// If a text has neither a box nor `####`, its answer is searched for in this many bytes at its end.
+/// If a text has neither a box nor `####`, only this many bytes at its end are searched for the answer.
 const END: usize = 20_000;
 
 /// The result of the search for the marks of an answer in a text.
@@ -73,8 +73,8 @@ fn has_box(text: &str) -> bool {
     text.contains("box") && BOX.is_match(text)
 }
 
-/// Returns the content of the last tag that marks an answer; the closing tag may be missing. `None` if there is no such tag, or
-/// if a box follows the tag.
+/// Returns the content of the last tag that marks an answer; the closing tag may be missing. Returns `None` if there is no such
+/// tag or if a box follows it.
 fn tagged(text: &str) -> Option<String> {
     const TAG: &str = "(?:(?:final[-_ ]?)?(?:answer|solution)|final|ans)";
     static OPEN: LazyLock<Regex> = LazyLock::new(|| {

@@ -21,7 +21,7 @@ fn is_inequality(expr: &Expr) -> bool {
 }
 
 /// Returns whether two sets are the same. They are compared at all ends, at a point between any two neighbouring ends, and at a
-/// point beyond each outermost end. `None` if one of the sets is not a set of numbers, if both are only tuples or lists, or if
+/// point beyond each outermost end. Returns `None` if one of the sets is not a set of numbers, if both are tuples or lists, or if
 /// there are several variables.
 pub(super) fn same(a: &Expr, b: &Expr) -> Option<bool> {
     if !is_region(a) && !is_region(b) || Expr::variables(&[a, b]).len() > 1 {
@@ -62,7 +62,7 @@ fn order(a: f64, b: f64) -> Ordering {
     }
 }
 
-/// Returns whether a number is in a set; the ends of the set are appended to `ends`. `None` if this is not a set of numbers.
+/// Returns whether a number is in a set; the set's ends are appended to `ends`. Returns `None` if `set` is not a set of numbers.
 fn has(set: &Expr, x: f64, ends: &mut Vec<f64>) -> Option<bool> {
     let mut end = |part: &Expr| {
         let end = self::end(part)?;

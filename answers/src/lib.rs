@@ -90,7 +90,7 @@ pub fn answer(text: &str) -> Option<String> {
     of_completion(text, "")
 }
 
-/// Returns the answer of a reference solution, which is its whole text if it has no mark. `None` if there is no answer.
+/// Returns the answer of a reference solution, which is its whole text if it has no mark. Returns `None` if there is no answer.
 pub fn reference(gold: &str) -> Option<String> {
     number::begin();
     let answer = match find::marked(gold) {

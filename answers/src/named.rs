@@ -140,8 +140,8 @@ struct Run<'t> {
 }
 
 /// Returns the value that a sentence names, as in `The largest $n$ is 34`: the last value after a verb or at the beginning or, if
-/// there is none, the last value. Joined values are returned as one list. `None` if the value follows a word such as `not`, or if
-/// the text has mathematics outside formulas, because a number may then be only a part of the answer.
+/// there is none, the last value. Joined values are returned as one list. Returns `None` if the value follows a word such as
+/// `not`, or if the text has mathematics outside formulas, because a number may then be only a part of the answer.
 pub(super) fn named(text: &str) -> Option<String> {
     static VERB: LazyLock<Regex> = LazyLock::new(|| {
         let adverbs = "about|approximately|exactly|precisely|only|just|simply|therefore|thus|then|hence|now|also|indeed|equal|given|\

@@ -174,7 +174,7 @@ impl PyBatch {
         Ok(responses.map(id).collect())
     }
 
-    /// Returns how many tokens of each response count.
+    /// Returns the number of tokens of each response that count.
     #[getter]
     fn lengths<'py>(&self, py: Python<'py>) -> Bound<'py, PyArray1<i64>> {
         let layout = self.batch.layout();

@@ -165,8 +165,7 @@ fn first_of(batch: &Batch) -> (Batch, String) {
     (with_what_losses_need(&first), origin)
 }
 
-/// Returns a warning if descent on the recipe's loss lowers the probability of responses that its advantage, or the reward,
-/// favours.
+/// Returns a warning if descent on the recipe's loss moves the probabilities against its advantage or the reward.
 pub fn flipped_loss(recipe: &Recipe) -> Option<Diagnostic> {
     // An error is ignored, because the sign cannot be checked if the recipe fails on this batch.
     let sign = Checks::new(recipe).sign(&on_policy(&usual()));

@@ -175,8 +175,7 @@ impl Checks<'_> {
         if advantage.level() != Level::Token || base.loss.is_some() {
             return;
         }
-        // With other rewards, an advantage that is 0 by chance is not 0. An error is ignored, because a recipe may refuse the
-        // rewards.
+        // With other rewards, an advantage that is 0 by chance is not 0. Errors are ignored, because a recipe may refuse these.
         let Ok(other) = self.advantage(&with_rewards(batch, |i, _| 0.2 + wave(i, 0, 16))) else {
             return;
         };

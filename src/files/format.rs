@@ -61,8 +61,7 @@ impl Format {
 
     /// Refuses a copy whose name has an ending that does not belong to the input's format.
     pub(super) fn check_copy(self, added: &str, out: &Path) -> Result<()> {
-        // A name without an ending may be a pipe. Any other ending is refused, because it may belong to another format or a
-        // recipe.
+        // A name without an ending may be a pipe. Any other ending is refused, because it names another format or a recipe.
         match Format::of(out) {
             Ok(format) if format == self => return Ok(()),
             Err(_) if out.extension().is_none() => return Ok(()),
@@ -121,8 +120,7 @@ fn folder_of_rollouts(folder: &Path) -> PathBuf {
 }
 
 /// Returns whether a JSONL file in a folder of rollouts holds something other than the training's rollouts: SkyRL writes
-/// statistics of evaluations there; Tinker's cookbook writes its metrics, checkpoints and times there, and also rollouts of
-/// evaluations.
+/// statistics of evaluations there; Tinker's cookbook writes metrics, checkpoints, times and rollouts of evaluations.
 fn is_apart(file: &Path) -> bool {
     let name = file.file_name().unwrap_or_default().to_string_lossy();
     let others = "aggregated_results metrics checkpoints timing_spans trace_events";

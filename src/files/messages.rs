@@ -226,7 +226,7 @@ fn text_of_part(raw: &str) -> Result<Option<Cow<'_, str>>, String> {
 
 /// Returns the reference: a text, a number, a list of one reference, or an object with the reference in one of the fields
 /// [`REFERENCES`]. A list of several texts stays a list, because each of these texts is a correct answer (see
-/// `batch::references`). `None` if the value is null or an empty list; the error describes a value of another shape.
+/// `batch::references`). Returns `None` if the value is null or an empty list; the error describes a value of another shape.
 pub(super) fn reference(raw: &str) -> Result<Option<Cow<'_, str>>, String> {
     match cell::type_of(raw) {
         JsonType::Null => Ok(None),

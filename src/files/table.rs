@@ -53,8 +53,7 @@ impl Table {
         &mut self.columns[found]
     }
 
-    /// Completes each column once all lines or rows are read: fields missing in the last responses become null, or are recorded
-    /// as missing.
+    /// Completes each column at the end: fields missing in the last responses become null or are recorded as missing.
     pub(super) fn finish(mut self) -> Table {
         for column in &mut self.columns {
             if !matches!(column.data, ColumnData::Null) {

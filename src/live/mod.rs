@@ -131,8 +131,9 @@ impl LiveRecipe {
     /// Loads a recipe (a built-in by its name, or a script by its path), and follows its file from now on. A built-in has no
     /// file, and does not change. A relative path is resolved against the current folder.
     ///
-    /// # Errors [`Diagnostics`] if the recipe cannot be loaded, lacks a required hook, has a refused hook or does not accept the
-    /// settings, or if the thread cannot be started.
+    /// # Errors
+    /// [`Diagnostics`] if the recipe cannot be loaded, lacks a required hook, has a refused hook or does not accept the settings,
+    /// or if the thread cannot be started.
     pub fn watch(
         host: &Host,
         recipe: &str,

@@ -128,8 +128,7 @@ fn first(batch: &Batch, groups: usize) -> Batch {
 }
 
 /// Describes how a version differs from the version of the last step on the last batch: the correlation and the standard
-/// deviations of their advantages, and the checks with worse results. No difference rejects a version, because it may be
-/// intended.
+/// deviations of their advantages, and the checks with worse results. No difference rejects a version, as it may be intended.
 fn effect(
     candidate: &Recipe,
     outcome: &Outcome,

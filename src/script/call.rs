@@ -131,8 +131,7 @@ impl Effects {
         joined.into_iter().try_for_each(|metric| self.keep(metric))
     }
 
-    /// Keeps a metric, in place of an earlier metric of the same hook and name. Fails if there would be more than `METRICS`
-    /// metrics.
+    /// Keeps a metric, in place of an earlier metric of the same hook and name. Fails if there are then more than `METRICS`.
     fn keep(&mut self, metric: Metric) -> Result<(), CallError> {
         let mut known = self.metrics.iter_mut();
         if let Some(same) = known.find(|(name, _)| *name == metric.0) {

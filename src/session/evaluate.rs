@@ -167,8 +167,7 @@ impl Session {
         self.inputs.script(self.recipe.as_ref())
     }
 
-    /// Returns the source of the functions with this name, from the last input that defines any or, if none does, from the
-    /// recipe.
+    /// Returns the source of the functions with this name, from the last input that defines any or else from the recipe.
     pub fn source_of(&self, name: &str) -> Option<String> {
         let typed = self.inputs.texts().rev();
         let mut texts = typed.chain(self.recipe.iter().map(|recipe| recipe.text()));

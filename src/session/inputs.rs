@@ -280,8 +280,7 @@ pub(super) struct InputPart {
     is_import: bool,
 }
 
-/// Splits an input into parts, each with the comments before it. A statement ends at a semicolon, a function at its closing
-/// brace.
+/// Splits an input into parts, each with the comments before it. A statement ends at a semicolon, a function at its last brace.
 pub(super) fn items(text: &str) -> Vec<InputPart> {
     let all = code(text);
     let mut items = Vec::new();

@@ -31,8 +31,7 @@ impl Session {
         Ok((None, numbers))
     }
 
-    /// Returns the values of two inputs in pairs. The inputs are two tensors, which are expanded to a common level, or two arrays
-    /// of equal length.
+    /// Returns the values of two inputs in pairs. Tensors are expanded to a common level; arrays must have equal lengths.
     pub fn pairs(&mut self, x: &str, y: &str) -> Result<Pairs, Diagnostics> {
         let (left, right) = (self.value(x)?, self.value(y)?);
         let (level, left, right) = match (as_tensor(&left), as_tensor(&right)) {

@@ -257,7 +257,7 @@ def weighted(out: Advantage, mask: Any, mean: str, of: Any = None) -> Any:
     if counts.ndim == 2:
         counts = (counts != 0).sum(1)
     of = mask.row if isinstance(mask, Turns) else of
-    # A turn counts as a fraction of its response, which is its fraction of the response's tokens.
+    # A turn counts as the fraction of its response's tokens that it has.
     responses = counts > 0 if of is None else counts / np.bincount(of, counts)[of].clip(1)
     share = {"tokens": counts, "responses": responses}.get(mean)
     if of is not None and mean == "responses" and (weight != 1).any() and np.allclose(np.bincount(of, weight)[of], 1):

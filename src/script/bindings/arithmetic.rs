@@ -1,5 +1,4 @@
-//! Makes plain numbers in scripts behave as users of Python expect, and replaces functions of Rhai that lack a limit or hide an
-//! error.
+//! Makes plain numbers in scripts behave as users of Python expect, and replaces functions of Rhai that lack limits or errors.
 //!
 //! Rhai's own division of integers truncates (`1 / 2` is 0), and its comparison of floats has a tolerance (`1e-17 > 0.0` is
 //! false). Both would cause silent errors in a formula.
@@ -16,8 +15,7 @@ use crate::script::sandbox::count;
 /// Registers exact comparisons, a division of integers that gives a float, and our own `pad`, `replace` and `to_int`.
 pub(in crate::script) fn numbers(module: &mut Module) {
     replace(module);
-    // The engine's own function is replaced because its size check can overflow, so that it tries to make an array of 2^49
-    // elements.
+    // The engine's own function is replaced because its size check can overflow and let it make 2^49 elements.
     add(
         module,
         "pad",

@@ -67,9 +67,10 @@ impl Recipe {
     ///
     /// `state` changes only if all hooks succeed.
     ///
-    /// # Errors [`Diagnostics`] if a hook fails, runs out of time or memory, or returns an invalid reward, weight or advantage. A
-    /// result is invalid if it is not a tensor, is not at response or token level, has values that are not finite, or is finer
-    /// than the caller takes ([`Batch::with_one_advantage_per`]). A weight must be at response level and must not be negative.
+    /// # Errors
+    /// [`Diagnostics`] if a hook fails, runs out of time or memory, or returns an invalid reward, weight or advantage. A result
+    /// is invalid if it is not a tensor, is not at response or token level, has values that are not finite, or is finer than the
+    /// caller takes ([`Batch::with_one_advantage_per`]). A weight must be at response level and must not be negative.
     pub fn advantage(&self, batch: &Batch, state: &mut State) -> Result<Outcome, Diagnostics> {
         let mut after = state.clone();
         let outcome = self.answer(Hook::Advantage, batch, None, &mut after)?;
@@ -103,9 +104,8 @@ impl Recipe {
         })
     }
 
-    /// Computes the weight of each response by the `weight` hook, which sees the result of the `reward` hook. If there is no
-    /// `weight` hook, returns the column `weight`, or `None` if there is none. Changes that the hooks make to the state are not
-    /// kept.
+    /// Computes the weight of each response by the `weight` hook, which sees the result of the `reward` hook. Without a `weight`
+    /// hook, returns the column `weight`, or `None` if there is none. Changes that the hooks make to the state are not kept.
     pub fn weights(&self, batch: &Batch, state: &State) -> Result<Option<Computed>, Diagnostics> {
         let input = ScriptBatch::new(self.host.call(batch.step()), batch);
         self.with_hooks(Hook::Weight, input, state, |hooks| {

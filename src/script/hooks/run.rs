@@ -24,8 +24,7 @@ pub(super) struct HookRun<'a> {
     /// The batch with the columns that replace its own: the results of earlier hooks, and the advantage that a loss gets.
     pub(super) batch: ScriptBatch,
     state: Dynamic,
-    /// The hook that is running or whose result is being computed. An error without a location is shown where this hook is
-    /// defined.
+    /// The hook that is running or whose result is being computed. An error without a location is shown at this hook.
     hook: Hook,
 }
 
