@@ -295,8 +295,7 @@ def is_proportional(recipe: Recipe | LiveRecipe, **more: Any) -> bool:
 
 
 def keeps_rejected(asked: bool | None = None) -> bool:
-    """Returns whether responses without a token that counts are in their groups: `asked` or, if it is None,
-    ADVLAB_KEEP_REJECTED."""
+    """Returns whether responses without a token that counts are in their groups: `asked` or else ADVLAB_KEEP_REJECTED."""
     return bool(os.environ.get("ADVLAB_KEEP_REJECTED")) if asked is None else asked
 
 
