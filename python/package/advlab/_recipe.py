@@ -235,6 +235,8 @@ class LiveRecipe(_Hooks):
     def __init__(self, *_: Any) -> None:
         # If a run never asks for its events, the oldest events are dropped.
         self._kept_events: deque[LiveEvent] = deque(maxlen=1024)
+        # The newest version at the last refresh. The file's thread may publish a save before `refresh` is called.
+        self._seen = self.serial
 
     def _advantage(self, *call: Any, **more: Any) -> Advantage:
         try:
@@ -256,15 +258,16 @@ class LiveRecipe(_Hooks):
         return list(events)
 
     def refresh(self, timeout: float = 10.0) -> bool:
-        """Reads the file now, waits until its content has been checked, and returns whether there is a newer version.
+        """Reads the file now, waits until its content has been checked, and returns whether there is a newer version than after
+        the last `refresh`, or than at the start.
 
         Without this call, a save is found within a few tenths of a second. Raises TimeoutError if the check takes longer than
         `timeout` seconds.
         """
-        before = self.serial
         if not self._refresh(timeout):
             raise TimeoutError(f"{self.name} has not been checked within {timeout} s")
-        return self.serial != before
+        before, self._seen = self._seen, self.serial
+        return self._seen != before
 
     def state_dict(self) -> dict[str, Any]:
         """Returns the data for a checkpoint, which JSON can hold: the version of the last step with its text, its parameters and
@@ -279,6 +282,7 @@ class LiveRecipe(_Hooks):
         """
         counts = state.get("serial", 0), state.get("next_step", 0)
         self._resume(state["name"], state["sources"], _state.to_json(state["state"]), *counts)
+        self._seen = self.serial
         params, before = self._left()["params"], state.get("params", {})
         changed = [name for name in params if name in before and before[name] != params[name]]
         if changed:
