@@ -17,8 +17,8 @@ class Lab(_native.Recipe):
     def check(self, batch: Batch | None = None, **columns: Any) -> Report:
         """Returns the report of `advlab check`: properties that must hold, tested on degenerate batches, and notes.
 
-        These batches have the columns and the group sizes of `batch`, or of the columns given as keywords. If neither is given,
-        they have the usual columns and sizes.
+        These batches are made from the first groups of `batch`, or of the columns given as keywords. If neither is given, they
+        have the usual columns and sizes.
 
         `numbers` of the report has the columns `check`, `result` (`holds`, `fails` or `note`), `detail` and `error`; `about` has
         the number of checks with each result.

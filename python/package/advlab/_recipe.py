@@ -397,7 +397,7 @@ def read(
 
 
 def check(recipe: str | os.PathLike[str] | Recipe, batch: Batch | None = None, **params: Any) -> list[Finding]:
-    """Tests properties of a recipe on degenerate batches, which have the columns and group sizes of `batch` if it is given.
+    """Tests properties of a recipe on degenerate batches, which are made from the first groups of `batch` if it is given.
 
     Raises the errors that `load` raises; a property that does not hold is a finding with the result `fails`.
     """
