@@ -263,7 +263,7 @@ impl PyRecipe {
         self.with(py, |held| held.live.refresh(time))
     }
 
-    /// Stops following the file.
+    /// Stops following the file, and drops the recipe, so that every later call fails. Does nothing in a forked child.
     fn _close(&self, py: Python<'_>) {
         if !self.is_in_child() {
             py.detach(|| lock(&self.held, false).map(|mut held| held.take()).ok());

@@ -43,7 +43,7 @@ impl Format {
         let name = path.file_name()?.to_string_lossy().to_lowercase();
         let mut endings = ENDINGS.iter();
         let known = endings.find(|(ending, _)| name.ends_with(ending));
-        // A folder is read as lines, whatever its name, because Spark writes folders with names such as `x.parquet`.
+        // A folder may be called `x.parquet`, as Spark's are; the files in a folder, JSONL or parquet, are all read as lines.
         known.map(|(_, format)| {
             if path.is_dir() {
                 Format::Lines

@@ -81,7 +81,7 @@ fn used(moved: &[Moved], index: usize, number: f64) -> Option<Use> {
     })
 }
 
-/// Returns the roles of the parameters, and sets the expressions in parameters that yield the graph's numbers. `trace` computes
+/// Returns the roles of the parameters, and sets, for each number of the graph, the expression of parameters that yields it. `trace` computes
 /// the graph for other values of the parameters.
 pub(super) fn dependence(
     recipe: &Recipe,

@@ -115,7 +115,7 @@ pub(crate) struct FoundImports {
 }
 
 impl Imports {
-    /// Resolves imports in `folder`, the script's folder; if it is `None`, only built-ins can be imported.
+    /// Makes a resolver for the script's folder and the built-ins; if `folder` is `None`, only built-ins can be imported.
     pub(crate) fn new(folder: Option<&Path>) -> Imports {
         Imports {
             folder: folder.map(Path::to_path_buf),

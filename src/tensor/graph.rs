@@ -349,7 +349,7 @@ impl Tensor {
         self.0.is_f64
     }
 
-    /// Returns the tensor's frame; `None` for a single number.
+    /// Returns the tensor's frame; `None` for a number that belongs to no batch.
     pub(crate) fn frame(&self) -> Option<&Arc<Frame>> {
         self.0.frame.as_ref()
     }

@@ -9,7 +9,7 @@ use crate::parallel::lock;
 /// The times of a computation's operations.
 #[derive(Debug, Default)]
 pub struct Profile {
-    /// The seconds of each origin. They are summed, so that the map stays small even if the timings are never taken.
+    /// The seconds of each origin, summed, so that the map stays small even if `take` is never called.
     timings: Mutex<BTreeMap<Option<Origin>, f64>>,
 }
 

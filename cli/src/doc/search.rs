@@ -136,7 +136,7 @@ pub(super) struct Alias {
     /// The parameters with which the built-in gives the trainer's numbers, written as for `--set`.
     #[serde(default)]
     pub(super) set: String,
-    /// The remaining differences between the numbers, if any.
+    /// The differences that remain between the trainer's numbers and the built-in's; empty if there are none.
     #[serde(default)]
     pub(super) differs: String,
     /// The largest difference between the trainer's numbers and the built-in's on random batches, if it was measured.

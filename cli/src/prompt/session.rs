@@ -57,7 +57,7 @@ pub struct PromptSession {
     pub(super) data: LoadedBatch,
     /// The seed of `batch.random` that the user gave, if any; it also replaces the seeds of runs.
     seed: Option<u64>,
-    /// Whether a typed hook did not compile because of an unknown function, which the user may type next.
+    /// Whether the typed hooks are not a recipe yet, for example because they call a function that the user may type next.
     pub(super) lacks_function: bool,
     /// The last piece of script that was typed, even if it caused an error.
     pub(super) last_input: String,

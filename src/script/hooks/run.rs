@@ -126,7 +126,7 @@ impl HookRun<'_> {
         Ok(Some(value))
     }
 
-    /// Adds the advantage to the batch for the loss. Fails if the recipe has a `weight` hook, but the batch has no such column.
+    /// Adds the advantage to the batch for the loss. Fails if the recipe has a `weight` hook, but the batch has no column `weight`.
     pub(super) fn prepare_loss(
         &mut self,
         batch: &Batch,

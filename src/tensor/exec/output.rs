@@ -1,4 +1,4 @@
-//! The memory that keeps the token values of steps after a pass, divided among the pass's blocks and tiles.
+//! The memory that keeps token values after the pass that computes them. It is divided among the pass's blocks and tiles.
 
 use std::mem::take;
 use std::sync::Arc;

@@ -33,7 +33,7 @@ const _: () = assert!(HTML.len() + STYLE.len() + SCRIPT.len() < 40_000);
 
 /// The size in bytes from which an exported page gets no more batches and script changes; also the size limit of a run's rows.
 const EXPORTED: usize = 8 << 20;
-/// The server searches for new runs only at each tenth request for news, because a page sends two such requests a second.
+/// The server searches for new runs only at every tenth request for news, because a page sends two such requests a second.
 const LOOKS: usize = 10;
 
 /// The runs that the page shows, with their data.

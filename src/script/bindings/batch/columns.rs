@@ -25,8 +25,9 @@ pub(crate) struct ScriptBatch {
     /// The frames of the batches on the path from the whole batch to this batch; empty for the whole batch. Each batch on the
     /// path is a group of the batch before it, or has its responses in other groups.
     pub(super) path: Arc<[Arc<Frame>]>,
-    /// Columns that hide the whole batch's columns of the same name, such as a shaped reward, the advantage, or columns that a
-    /// script adds. The number beside a column is the length of the path to the batch to which the column was added.
+    /// The columns that were added, such as a shaped reward, the advantage, or a script's own columns. An added column hides
+    /// the whole batch's column of the same name. The number beside a column is the length of the path to the batch to which
+    /// the column was added.
     pub(super) added: Arc<BTreeMap<String, (Tensor, usize)>>,
     /// The tensors of other columns, by name: columns of the whole batch, or columns converted to this batch from an earlier
     /// batch on the path. Each is made only once, so that a gradient with respect to `logp` meets the same node everywhere.
