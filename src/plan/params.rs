@@ -81,8 +81,8 @@ fn used(moved: &[Moved], index: usize, number: f64) -> Option<Use> {
     })
 }
 
-/// Returns the roles of the parameters, and sets, for each number of the graph, the expression of parameters that yields it. `trace` computes
-/// the graph for other values of the parameters.
+/// Returns the roles of the parameters, and sets, for each number of the graph, the expression of parameters that yields it.
+/// `trace` computes the graph for other values of the parameters.
 pub(super) fn dependence(
     recipe: &Recipe,
     graph: &mut Graph,

@@ -126,7 +126,7 @@ impl HookRun<'_> {
         Ok(Some(value))
     }
 
-    /// Adds the advantage to the batch for the loss. Fails if the recipe has a `weight` hook, but the batch has no column `weight`.
+    /// Adds the advantage to the batch for the loss. Fails if the recipe has a `weight` hook and the batch has no `weight`.
     pub(super) fn prepare_loss(
         &mut self,
         batch: &Batch,
