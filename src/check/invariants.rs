@@ -114,23 +114,29 @@ impl Checks<'_> {
             Err(_) => (false, "the recipe fails on a single group".to_string()),
         };
         self.holds_or("groups are independent", holds, Note, why);
-        if let Some(right) = &base.correct {
-            self.raises_right_ones(batch, base, right, &means);
-        }
+        self.raises_right_ones(batch, base);
     }
 
-    fn raises_right_ones(
-        &mut self,
-        batch: &Batch,
-        base: &Outcome,
-        right: &Computed,
-        means: &[f64],
-    ) {
+    fn raises_right_ones(&mut self, batch: &Batch, base: &Outcome) {
         const SIGN: &str = "right up, wrong down";
-        let layout = base.advantage.layout();
+        let Some(right) = &base.correct else {
+            return;
+        };
+        let (layout, means) = (base.advantage.layout(), base.advantage.by_response());
         if largest(means.iter().copied()) == 0.0 {
-            let why = "every advantage is 0: this recipe teaches nothing";
-            return self.add(SIGN, Note, why);
+            // Pass@k by blocks, for example, gives 0 if each block has a right response.
+            let is_first = |response, group| layout.members(group)[0] as usize == response;
+            let seldom = with_rewards(batch, |i, group| f64::from(is_first(i, group)));
+            return match self.advantage(&seldom) {
+                Ok(own) if largest(own.advantage.buffer().iter()) > 0.0 => {
+                    self.raises_right_ones(&seldom, &own)
+                }
+                _ => self.add(
+                    SIGN,
+                    Note,
+                    "every advantage is 0: this recipe teaches nothing",
+                ),
+            };
         }
         let count = |label: f64, is_off: fn(f64) -> bool| {
             let means = means.iter().enumerate();
@@ -144,7 +150,7 @@ impl Checks<'_> {
         let all = layout.responses();
         let why = format!("raises {raised} and lowers {lowered}, of {all} in total");
         // If a recipe has only a loss, another check reports the sign of the loss.
-        if base.loss.is_some() || !prefers_wrong(layout, right, means) {
+        if base.loss.is_some() || !prefers_wrong(layout, right, &means) {
             return self.holds_or(SIGN, wrong_up + right_down == 0, Note, why);
         }
         // This run shows whether the advantages stay the same when right and wrong responses are swapped.

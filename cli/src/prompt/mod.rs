@@ -189,7 +189,7 @@ fn vars(session: &mut PromptSession, _: &Arguments<'_>) -> Answered {
 fn reset(session: &mut PromptSession, _: &Arguments<'_>) -> Answered {
     session.script.reset();
     session.last_input.clear();
-    session.lacks_function = false;
+    session.is_unfinished = false;
     if session.script.recipe().is_some_and(is_typed) {
         session.script.use_recipe(None);
     }

@@ -58,7 +58,7 @@ pub struct PromptSession {
     /// The seed of `batch.random` that the user gave, if any; it also replaces the seeds of runs.
     seed: Option<u64>,
     /// Whether the typed hooks are not a recipe yet, for example because they call a function that the user may type next.
-    pub(super) lacks_function: bool,
+    pub(super) is_unfinished: bool,
     /// The last piece of script that was typed, even if it caused an error.
     pub(super) last_input: String,
     /// The text that `:save` last wrote to each file.
@@ -85,7 +85,7 @@ impl PromptSession {
             host: host.clone(),
             data,
             seed: None,
-            lacks_function: false,
+            is_unfinished: false,
             last_input: String::new(),
             saved: BTreeMap::new(),
             watched: Watching::default(),
@@ -230,7 +230,7 @@ impl PromptSession {
     /// Makes a recipe the recipe in use, as `:recipe` does.
     pub fn use_recipe(&mut self, recipe: Recipe) {
         self.script.use_recipe(Some(recipe));
-        self.lacks_function = false;
+        self.is_unfinished = false;
     }
 
     /// Returns the recipe in use. If there is none, returns the typed script as a recipe; its advantage is the last value at
@@ -314,7 +314,7 @@ impl PromptSession {
         let was_typed = self.script.recipe().is_some_and(is_typed);
         let is_hook = |name: &String| Hook::ALL.iter().any(|hook| hook.name() == name);
         let has_hook = functions.iter().any(is_hook);
-        let is_part = !functions.is_empty() && (has_hook || was_typed || self.lacks_function);
+        let is_part = !functions.is_empty() && (has_hook || was_typed || self.is_unfinished);
         if !is_part || !self.script.inputs().has_hook() {
             return None;
         }
@@ -326,7 +326,7 @@ impl PromptSession {
                 (!was_typed).then(|| self.paint.dim(news))
             }
             Err(error) => {
-                let is_known = std::mem::replace(&mut self.lacks_function, true) && !has_hook;
+                let is_known = std::mem::replace(&mut self.is_unfinished, true) && !has_hook;
                 (!is_known).then(|| {
                     format!(
                         "what you typed is not a recipe yet:\n{}",
