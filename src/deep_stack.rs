@@ -36,7 +36,7 @@ pub fn call<R: Send>(function: impl FnOnce() -> R + Send) -> R {
         IS_DEEP.set(true);
         (function(), held())
     };
-    let failed = |error: &dyn std::error::Error| -> ! { panic!("no thread for a script: {error}") };
+    let failed = |error: &dyn std::error::Error| -> ! { panic!("no thread can start: {error}") };
     let (result, bytes) = if rayon::current_thread_index().is_some() {
         let alone = pool(ThreadPoolBuilder::new().num_threads(1)).build();
         alone

@@ -178,7 +178,7 @@ pub fn cannot_be_written(path: &Path, error: &io::Error) -> Diagnostic {
     match path.parent() {
         Some(folder) if folder.as_os_str().is_empty() || folder.is_dir() => diagnostic,
         Some(folder) if folder.exists() => {
-            diagnostic.with_help("there is a file with the name of its folder")
+            diagnostic.with_help("a file has the name of the output's folder")
         }
         Some(folder) => {
             diagnostic.with_help(format!("the folder {} does not exist", folder.display()))

@@ -131,7 +131,7 @@ pub fn open_safetensors(path: &Path) -> Result<OpenTensors> {
     let (file, length, size, text) = read().map_err(|error| cannot_be_read(path, &error))?;
     let damaged = |what: String| Diagnostic::error(what).in_file(path);
     let Some(size) = size else {
-        let what = "it is cut off in its header, or is not a safetensors file";
+        let what = "it is cut off within its header, or is not a safetensors file";
         return Err(damaged(what.to_string()));
     };
     let wrong = |error: String| damaged(format!("its header is invalid: {error}"));
@@ -143,7 +143,7 @@ pub fn open_safetensors(path: &Path) -> Result<OpenTensors> {
     let (told, found) = (checked.data_len() as u64, length - 8 - size);
     if told != found {
         return Err(damaged(format!(
-            "its header describes {told} bytes of tensors, but the file has {found}: it is cut off, or was written over"
+            "its header describes {told} bytes of tensors, but the file has {found}: it is cut off, or was overwritten"
         )));
     }
     let file = Arc::new((path.to_path_buf(), file));

@@ -17,7 +17,7 @@ fn torch() {
     };
     let Some(libraries) = variable("DEP_TCH_LIBTORCH_LIB") else {
         panic!(
-            "torch-sys does not say where libtorch lies; the feature `torch` is for Linux and macOS"
+            "torch-sys does not say where libtorch is installed; the feature `torch` is for Linux and macOS"
         );
     };
     // The folders `lib` and `include` are beside each other, both in a libtorch and in a torch that was installed for Python.

@@ -6,7 +6,7 @@ use regex::Regex;
 
 /// Compiles a pattern of this crate.
 pub(super) fn pattern(source: &str) -> Regex {
-    Regex::new(source).expect("patterns are written here and tried by tests")
+    Regex::new(source).expect("a constant pattern should compile")
 }
 
 /// Returns a cleaned text, normalised so that equal answers are equal texts: case, articles, blanks, fonts, periods and commas

@@ -39,7 +39,7 @@ pub fn builtin() -> Batch {
         .ragged("ref_logp", rows.iter().map(|row| &row.ref_logp))
         .ragged("entropy", rows.iter().map(|row| &row.entropy))
         .build()
-        .unwrap_or_else(|error| unreachable!("the built-in rollouts make a batch: {error}"))
+        .unwrap_or_else(|error| unreachable!("the built-in rollouts do not make a batch: {error}"))
 }
 
 /// A batch and its source.

@@ -239,7 +239,7 @@ impl ArrayOwner {
             // SAFETY: the array keeps its owner alive, and only the array reads or writes the owner's memory until the owner is
             // dropped.
             Ok(array) => unsafe { PyArray2::borrow_from_array(&array, owner.clone().into_any()) },
-            Err(_) => unreachable!("the rows are as many numbers as the shape"),
+            Err(_) => unreachable!("the rows have as many numbers as the shape requires"),
         };
         Ok(array.into_any())
     }

@@ -130,6 +130,6 @@ fn made(
             Answer::Batch(columns) => Ok(show::batch(&columns, PAINT)),
             _ => unreachable!("`batch` is a batch"),
         },
-        _ => Err(Diagnostic::error(format!("there is no report `{kind}` of these")).into()),
+        _ => Err(Diagnostic::error(format!("these arguments give no report `{kind}`")).into()),
     }
 }

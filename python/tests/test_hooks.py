@@ -421,7 +421,7 @@ def test_lists_without_the_tokens_of_their_turns_and_names_that_are_two_columns_
     for sample in made:
         sample.metadata = {"scores": [1.0, 2.0], "my score": 1.0, "my-score": 2.0}
     for name, why in [
-        ("scores", r"values for turns, without tokens that show where a turn is\): without tokens, a column has one value for each response"),
+        ("scores", r"a list with one value for each turn\): without tokens, a column has one value for each response"),
         ("my_score", r"several columns would have this name\)"),
     ]:
         recipe(f"fn advantage(batch, p) {{ batch.{name} }}")

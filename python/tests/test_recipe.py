@@ -167,7 +167,7 @@ def test_an_integer_and_its_digits_are_two_groups():
         ({"reward": np.ma.masked_less(REWARD, 0.5)}, TypeError, "`reward` is a masked array"),
         ({"reward": [1.0, math.nan, 0.0, 1.0]}, advlab.RecipeError, "a finite number"),
         ({"mask": MASK * 2}, advlab.RecipeError, "the mask is 2 at response 0, token 0"),
-        ({"mask": [[1], [2, 1], [1], [1]], "value": [[0.5]] * 4}, TypeError, "the mask is 2 somewhere"),
+        ({"mask": [[1], [2, 1], [1], [1]], "value": [[0.5]] * 4}, TypeError, "the mask contains 2"),
         ({"value": np.zeros((4, 2))}, advlab.RecipeError, "`value` has 2 tokens, but `mask` has 3"),
         ({"value": np.zeros((4, 3, 1))}, TypeError, "`value` has 3 dimensions"),
         ({"value": np.zeros((4, 3), complex)}, TypeError, "`value` holds complex128"),

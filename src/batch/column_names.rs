@@ -25,7 +25,7 @@ const COUNT: Allowed = (
     |x| x.is_finite() && x >= 0.0 && x.fract() == 0.0,
     "a whole number of tokens",
 );
-const WEIGHT: Allowed = (|x| x.is_finite() && x >= 0.0, "a number from 0 on");
+const WEIGHT: Allowed = (|x| x.is_finite() && x >= 0.0, "finite, and at least 0");
 
 const REWARD: &str = "; a reward for each token is named `token_reward`";
 const TOKEN_REWARD: &str = "; a reward for the whole response is named `reward`";

@@ -37,7 +37,7 @@ impl Computed {
         let (found, size) = (values.len(), layout.size(level));
         assert_eq!(
             found, size,
-            "{found} values for {size} of the {level} level"
+            "the number of values is {found}, but the {level} level has {size} cells"
         );
         Computed::of(layout, level, Values::Cells(values))
     }

@@ -156,7 +156,7 @@ impl Layout {
         assert_eq!(
             of.len(),
             rows.responses(),
-            "layout: one group id and one row of tokens a response"
+            "a layout needs one group id and one row of tokens for each response"
         );
         let all: Vec<u32> = (0..of.len() as u32).collect();
         let groups = Partition::new(of, keys.len(), all.clone());

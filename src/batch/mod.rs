@@ -151,7 +151,7 @@ impl Batch {
             .build();
         match built {
             Ok(batch) => batch,
-            Err(error) => unreachable!("the example batch is right: {error}"),
+            Err(error) => unreachable!("the example batch is invalid: {error}"),
         }
     }
 

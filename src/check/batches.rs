@@ -89,7 +89,7 @@ pub fn usual() -> Batch {
 fn built(builder: BatchBuilder) -> Batch {
     match builder.build() {
         Ok(batch) => batch,
-        Err(error) => unreachable!("the columns are those of a batch: {error}"),
+        Err(error) => unreachable!("the columns of a degenerate batch are invalid: {error}"),
     }
 }
 

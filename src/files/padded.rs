@@ -155,7 +155,7 @@ pub(super) fn mask(tensor: &FileTensor) -> Result<Result<Tokens, (usize, usize, 
             let block = tensor.rows(first, at_once.min(rows - first));
             let values: Buffer<T> = block.load()?;
             let Ok(mask) = ArrayView2::from_shape((block.shape[0], width), &values) else {
-                unreachable!("there are as many numbers as the shape has");
+                unreachable!("there are as many numbers as the shape requires");
             };
             match Tokens::of_mask(mask) {
                 Ok(more) => tokens.append(&more),

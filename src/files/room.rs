@@ -30,7 +30,7 @@ impl Room {
         match bytes <= self.0 {
             true => Ok(()),
             false => Err(io::Error::other(format!(
-                "{what} more than {:.1} GB, half of the memory that is free",
+                "{what} more than {:.1} GB, half of the memory available to this process",
                 self.0 as f64 / 1e9
             ))),
         }

@@ -7,7 +7,7 @@ use super::read::{Form, Traced};
 use crate::diagnostic::{Diagnostic, Diagnostics};
 use crate::tensor::Tensor;
 
-const LOOKED: &str = "decides here what is computed, so another batch may have another formula";
+const LOOKED: &str = "reads values of the batch here, so another batch may have another formula";
 const USE_WHERE: &str = "`where(condition, a, b)` chooses value by value, and functions such as `max(x, 1)` work without `value()`";
 const REMEMBERS: &str =
     "remembers values from step to step, but a function of tensors remembers nothing";
@@ -18,7 +18,7 @@ const BY_GROUP: &str = "`map_groups` calls its function group by group here, bec
 pub(super) const GROUPS_HELP: &str = "a function that reads no value is called once for all groups: use `where(condition, a, b)` in it instead of `if`, and no \
     `metric` or `print`";
 const NUMBER_HELP: &str = "replace the number that depends on it by a parameter";
-const COUNT_HELP: &str = "`x.count(level)` counts as a tensor";
+const COUNT_HELP: &str = "`x.count(level)` gives the number of values as a tensor";
 
 /// The functions that read values, each with the reason why a function of tensors cannot do so, and an alternative.
 const LOOKS: [(&str, &str, &str); 9] = [
@@ -88,7 +88,7 @@ impl Plan {
             Some((span, (name, message, help))) => {
                 (Some(span), format!("`{name}` {message}"), *help)
             }
-            None => (made, format!("a value of the batch {LOOKED}"), USE_WHERE),
+            None => (made, format!("the script {LOOKED}"), USE_WHERE),
         };
         Diagnostic::error(message).with_help(help).at(span)
     }

@@ -251,7 +251,7 @@ impl Reader<'_> {
                     (Argument::Choice(choice), ParamKind::Choice(names)) => {
                         Arg::Word(names[*choice].into())
                     }
-                    _ => unreachable!("a choice is one of a parameter's choices"),
+                    _ => unreachable!("only a parameter with choices takes a choice"),
                 })
             };
             let args = call.args.iter().zip(call.params).map(part).collect();

@@ -29,9 +29,8 @@ pub(crate) fn compile(
     imports: &Imports,
 ) -> Result<Recipe, Diagnostics> {
     if text.len() > SCRIPT_BYTES {
-        let message = format!("{name}: the script has {} bytes", text.len());
-        let help =
-            "a script is a formula: put values per response or token into columns of the batch";
+        let message = format!("{name}: a script can have at most {SCRIPT_BYTES} bytes");
+        let help = "a script holds only a formula: values per response or token belong in columns of the batch";
         return Err(Diagnostic::error(message).with_help(help).into());
     }
     guarded("to compile the script", || {

@@ -76,7 +76,7 @@ pub(in crate::script) fn add_raw(
     + 'static,
 ) {
     let with_context = move |context: Option<NativeCallContext>, args: &mut [&mut Dynamic]| {
-        function(&context.expect("it is registered with its context"), args)
+        function(&context.expect("the function has its context"), args)
     };
     let function = RhaiFunc::Method {
         func: Shared::new(with_context),

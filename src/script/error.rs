@@ -65,7 +65,7 @@ fn help_for(error: &TensorError) -> Option<String> {
         }
         TensorErrorKind::Argument(_) => return signature(error.op),
         TensorErrorKind::Value { .. } if error.op.contains("binomial") => {
-            "k can be at most the size of the smallest group, `batch.reward.count(\"group\").min(\"batch\")`; in a leave-one-out formula, 1 less"
+            "k can be at most the size of the smallest group, `batch.reward.count(\"group\").min(\"batch\")`, and 1 less in a leave-one-out formula"
         }
         TensorErrorKind::Stopped(Stopped::Script(MEMORY)) => GROWS,
         TensorErrorKind::Stopped(Stopped::Deadline(_) | Stopped::Script(_)) => ENDLESS,

@@ -55,7 +55,7 @@ pub static MEMBERS: LazyLock<Vec<Member>> = LazyLock::new(|| {
         })
     });
     let rows: Option<Vec<Member>> = rows.collect();
-    rows.expect("each row of reference.txt has a head, a doc line, an example and its value")
+    rows.expect("each row of reference.txt needs a head, a doc line, an example and its value")
 });
 
 /// Returns the rows of the op table with this name. `min` and `max` each have two rows: an elementwise operation and a reduction.

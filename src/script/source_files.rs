@@ -21,7 +21,7 @@ pub(super) fn read(path: &Path) -> FileBytes {
     read.map_err(|error| (error.kind(), error.to_string()))?;
     if bytes.len() > SCRIPT_BYTES {
         let most = SCRIPT_BYTES >> 10;
-        let why = format!("it has more than {most} KiB, but a script holds only a formula");
+        let why = format!("a script can have at most {most} KiB, because it holds only a formula");
         return Err((ErrorKind::FileTooLarge, why));
     }
     Ok(bytes.into())
@@ -35,7 +35,7 @@ pub(super) fn text<'a>(path: &Path, content: &'a FileBytes) -> Result<&'a str, S
         .map_err(|(_, why)| format!("{path}: {why}"))?;
     std::str::from_utf8(bytes).map_err(|error| {
         let byte = error.valid_up_to();
-        format!("{path}: its byte {byte} is not UTF-8")
+        format!("{path}: the byte at offset {byte} is not valid UTF-8")
     })
 }
 

@@ -318,7 +318,7 @@ impl Session {
         let is_p = |p: &Dynamic| p.read_lock::<Map>().is_some_and(|p| p.len() == entries);
         let is_batch = |batch: &Dynamic| batch.is::<ScriptBatch>();
         let (name, held, help) = if !self.scope.get("p").is_some_and(is_p) {
-            ("p", "the recipe's parameters", "`:set k=8` sets one")
+            ("p", "the recipe's parameters", "`:set k=8` sets `k`")
         } else if !self.scope.get("batch").is_some_and(is_batch) {
             let help = "`:load FILE` loads another batch";
             ("batch", "the batch", help)
@@ -398,7 +398,7 @@ fn recipe_of(
     for (name, value) in p {
         let setting = ParamValue::from_dynamic(value).unwrap_or(ParamValue::Unset);
         let set = recipe.set(name, setting);
-        set.map_err(|error| CallError::from(error).help("`:params` shows what the recipe has"))?;
+        set.map_err(|error| CallError::from(error).help("`:params` lists the parameters"))?;
     }
     Ok(recipe)
 }

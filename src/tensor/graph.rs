@@ -132,7 +132,7 @@ impl Tensor {
         let expected = frame.size(level);
         if buffer.len() != expected {
             let why = format!(
-                "{} values for {expected} cells of level {level}",
+                "the number of values is {}, but the {level} level has {expected} cells",
                 buffer.len()
             );
             return Err(TensorError::new("values", TensorErrorKind::Value(why)));
@@ -370,7 +370,7 @@ impl Tensor {
     pub(crate) fn alone(&self) -> f64 {
         match self.as_number() {
             Some(number) => number,
-            None => unreachable!("{self:?} has no frame and is no number"),
+            None => unreachable!("a tensor without a frame is a number, but this is {self:?}"),
         }
     }
 

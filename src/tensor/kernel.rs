@@ -31,14 +31,14 @@ impl Kernel {
     pub(crate) fn scan(self) -> Scan {
         match self {
             Kernel::Scan(scan) => scan,
-            _ => unreachable!("a scan's node has a scan's row"),
+            _ => unreachable!("the node of a scan has the kernel of a scan"),
         }
     }
 
     pub(crate) fn reduction(self) -> Reduction {
         match self {
             Kernel::Reduce(reduction) => reduction,
-            _ => unreachable!("a reduction's node has a reduction's row"),
+            _ => unreachable!("the node of a reduction has the kernel of a reduction"),
         }
     }
 

@@ -70,7 +70,7 @@ fn list(column: Option<&str>, paint: Paint) -> Result<()> {
         kinds.extend((lines.len() > 1).then(|| lines.join("\n")));
     }
     match column {
-        Some(column) if kinds.is_empty() => out!("no built-in needs the column `{column}`"),
+        Some(column) if kinds.is_empty() => out!("no built-in recipe needs the column `{column}`"),
         _ => out!("{}\n\n{ABOUT}", kinds.join("\n\n")),
     }
     Ok(())

@@ -95,8 +95,7 @@ impl ShowPlan {
             }
             ([a, b], false) => out!("{}", a.difference(b)),
             _ => {
-                let help =
-                    "`advlab plan A B` compares two recipes; `--torch` and `--latex` write one";
+                let help = "`advlab plan A B` compares two recipes; `--torch` and `--latex` write one recipe";
                 return Err(wrong(format!("{} recipes are given", plans.len()), help).into());
             }
         }

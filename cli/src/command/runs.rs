@@ -55,7 +55,7 @@ impl ReplayArguments {
         let Some(found) = difference? else {
             match steps {
                 0 => out!("{run}: no step has been done yet"),
-                _ => out!("{run}: every number of {steps} steps agrees, bit for bit"),
+                _ => out!("{run}: the replay agrees with all {steps} steps, bit for bit"),
             }
             return Ok(true);
         };
@@ -90,7 +90,7 @@ impl Export {
             err!("note: {note}");
         }
         let (run, folder) = (self.run.display(), self.folder.display());
-        out!("{folder} has the model of {run} after {step} steps");
+        out!("{folder} contains the model of {run} after {step} steps");
         Ok(true)
     }
 }

@@ -46,7 +46,7 @@ impl Server<'_> {
         let (method, params) = (&*request.method, &request.params);
         let name = method.strip_prefix("textDocument/").unwrap_or_default();
         if capabilities().get(format!("{name}Provider")).is_none() {
-            let message = format!("this server has no {method}");
+            let message = format!("this server does not support {method}");
             return Some(Err((ErrorCode::MethodNotFound, message)));
         }
         let uri = document_of(params);

@@ -49,7 +49,7 @@ const WAITING: usize = 64;
 pub fn serve(connection: Connection) -> anyhow::Result<bool> {
     let (id, params) = connection
         .initialize_start()
-        .context("the editor left before `initialize`")?;
+        .context("the editor disconnected before `initialize`")?;
     let folders = params["workspaceFolders"].as_array().into_iter().flatten();
     let roots = folders
         .map(|folder| &folder["uri"])
@@ -272,7 +272,7 @@ impl Server<'_> {
         match self.answer(&request) {
             Some(answer) => self.respond(request.id, answer),
             None if is_full => {
-                let why = "too many requests wait for the check of a text".to_string();
+                let why = "too many requests are waiting for a document to be checked".to_string();
                 self.respond(request.id, Err((ErrorCode::ContentModified, why)));
             }
             None => self.waiting.push(request),

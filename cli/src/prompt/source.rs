@@ -131,12 +131,13 @@ pub(super) fn save(session: &mut PromptSession, arguments: &Arguments<'_>) -> An
         let name = Path::new(recipe).file_stem().unwrap_or_default().display();
         let message =
             format!("the formula calls `{hook}()` of {recipe}, which a script must import");
-        let help = format!("`import \"{name}\" as {name};`, `{name}::{hook}(batch, #{{ ... }})`");
+        let help =
+            format!("write `import \"{name}\" as {name};` and `{name}::{hook}(batch, #{{ ... }})`");
         return Err(wrong(message, help));
     }
     let there = advlab::regular_file::read_to_string(&file).ok();
     if file.exists() && there.as_ref() != session.saved.get(&file) {
-        let message = format!("{shown} is not as `:save` last wrote it, so it is not replaced");
+        let message = format!("this session did not save the text in {shown}: it is not replaced");
         return Err(wrong(message, "choose another name"));
     }
     let script = session.script.typed_script();

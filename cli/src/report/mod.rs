@@ -178,7 +178,7 @@ impl Report {
             (Some(_), _) if path.extension().is_some_and(|ending| ending == "pdf") => {
                 "; `rsvg-convert -f pdf -o x.pdf x.svg` makes a PDF of an .svg"
             }
-            (_, Some(_)) => ", or a folder for all of them",
+            (_, Some(_)) => "; a name without an ending makes a folder of all files",
             (None, None) => ": the report has no figure",
             _ => "",
         };

@@ -313,5 +313,5 @@ pub fn example(groups: usize, size: usize, tokens: usize) -> Batch {
         .token("entropy", column(0.0, 2.0))
         .token("advantage", column(-1.0, 1.0))
         .build();
-    batch.unwrap_or_else(|error| unreachable!("columns of one shape make a batch: {error}"))
+    batch.unwrap_or_else(|error| unreachable!("the profile's columns make no batch: {error}"))
 }

@@ -144,7 +144,7 @@ def _of_list(name: str, rows: Any) -> Column:
         return _of_array(name, flat.reshape(len(lengths), lengths[0]))
     is_f64 = _of_array(name, flat.reshape(1, -1)).is_f64
     if name == "mask" and len(others := flat[(flat != 0) & (flat != 1)]):
-        raise TypeError(f"the mask is {others[0]} somewhere: 1 marks a token that counts, 0 a token that does not")
+        raise TypeError(f"the mask contains {others[0]}: 1 marks a token that counts, 0 a token that does not")
     kind = bool if name == "mask" else np.float64 if is_f64 else np.float32
     return Column((flat.astype(kind), lengths), len(lengths), is_f64)
 

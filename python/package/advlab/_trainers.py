@@ -261,7 +261,7 @@ def weighted(out: Advantage, mask: Any, mean: str, of: Any = None) -> Any:
     responses = counts > 0 if of is None else counts / np.bincount(of, counts)[of].clip(1)
     share = {"tokens": counts, "responses": responses}.get(mean)
     if of is not None and mean == "responses" and (weight != 1).any() and np.allclose(np.bincount(of, weight)[of], 1):
-        warn_once("the weights of a trajectory's turns add up to 1, but this mean counts a trajectory once already: leave `weight` out")
+        warn_once("the weights of a trajectory's turns add up to 1, but the trainer's mean over responses already counts each trajectory once: leave `weight` out")
     total = 1.0 if share is None else (weight * share).sum()
     scale = weight * (1.0 if share is None else share.sum() / total if total else 0.0)
     if (scale == 1).all():
@@ -363,7 +363,7 @@ def _of_tokens(columns: Mapping[str, Any], mask: Any) -> dict[str, Any]:
     """Returns the columns for whole responses: a turn's number becomes the number of each token of the turn."""
     lists = {name: values for name, values in columns.items() if isinstance(values, OfTurns)}
     numbers = {name: values for name, values in lists.items() if values.kind == "lists of numbers" and mask is not None}
-    why = "values for turns, without tokens that show where a turn is" if mask is None else "one string for each turn"
+    why = "a list with one value for each turn" if mask is None else "one string for each turn"
     rule = "without tokens, a column has one value for each response" if mask is None else "only a recipe that names the level `trajectory` gets such columns"
     leave_out({name: why for name in lists if name not in numbers}, rule)
     found = {name: value for name, value in columns.items() if name not in lists}

@@ -17,7 +17,7 @@ NEMO_RL = Trainer(
     "NeMo-RL",
     {
         "old_logp": "some versions of NeMo-RL pass no log-probs to an estimator; others pass the sampler's or the policy's",
-        "ref_logp": "the reference policy runs with `loss_fn.reference_policy_kl_penalty` above 0",
+        "ref_logp": "`loss_fn.reference_policy_kl_penalty` above 0 adds the reference policy, which gives this column",
         "value": "only NeMo-RL's PPO has a critic",
     },
     {

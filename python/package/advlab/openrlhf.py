@@ -17,8 +17,8 @@ OPENRLHF = Trainer(
     "OpenRLHF",
     {
         "value": "`--algo.advantage.estimator gae` adds a critic, which gives this column",
-        "ref_logp": "the reference's log-probs are kept with `--algo.kl.use_loss`",
-        "rollout_logp": "the sampler's log-probs are kept if `--algo.advantage.is_correction_level` is not off",
+        "ref_logp": "`--algo.kl.use_loss` keeps the reference's log-probs",
+        "rollout_logp": "OpenRLHF keeps the sampler's log-probs only if `--algo.advantage.is_correction_level` is not off",
     },
     {
         "action_log_probs": "old_logp",

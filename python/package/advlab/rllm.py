@@ -38,7 +38,7 @@ def estimate(rewards: list[np.ndarray], algorithm_config: Any = None, **others: 
     turns = sees_turns(live)
     if not trajectories and turns:
         raise ValueError(
-            f"{live.name} names `trajectory` or `step_reward`, but this rLLM passes no `traj_groups`, which have the steps"
+            f"{live.name} names `trajectory` or `step_reward`, but this version of rLLM passes no `traj_groups`, which hold the steps"
         )
     rows = [(place, step) for place, one in enumerate(trajectories) for step in one.steps or [None]]
     lengths = np.array([len(step.response_ids) if step else 0 for _, step in rows])

@@ -70,7 +70,7 @@ def estimate(token_level_rewards: Any, response_mask: Any, index: Any, values: A
             is_member = np.bincount(place, np.asarray(trained.any(1))) > 0
             mask = mask * torch.from_numpy(is_member)[:, None]
     elif turns:
-        why = "and no caller of the estimator has SkyRL's batch, which such a recipe needs"
+        why = "but no caller of the estimator has SkyRL's batch, which such a recipe needs"
         raise ValueError(f"{live.name} names `trajectory` or `step_reward`, {why}")
     columns = {"reward": row_sums(rewards), **columns, "mask": mask, "token_reward": rewards}
     # If SkyRL's batch was not found, no version can take turns, so each new version is tried on the last batch.

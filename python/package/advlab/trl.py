@@ -30,9 +30,9 @@ TRL = Trainer(
     {
         "old_logp": "TRL computes old log-probs only if `gradient_accumulation_steps` is not a multiple of `steps_per_generation * "
         "num_iterations`: set `num_iterations=2`, or a larger `steps_per_generation`",
-        "ref_logp": "the reference policy runs with `beta` above 0",
-        "rollout_logp": "the sampler's log-probs are available with `use_vllm=True`",
-        "value": "TRL has no critic here",
+        "ref_logp": "`beta` above 0 adds the reference policy, which gives this column",
+        "rollout_logp": "`use_vllm=True` keeps the sampler's log-probs",
+        "value": "GRPOTrainer and RLOOTrainer have no critic",
         "entropy": "TRL does not compute entropies before the advantage",
         "teacher_logp": "TRL runs no teacher: a subclass with `GRPOMixin` adds `teacher_per_token_logps` to what "
         "`_generate_and_score_completions` returns (docs/mixing.md)",

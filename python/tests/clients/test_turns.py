@@ -147,11 +147,11 @@ def test_weights_of_turns_are_those_of_the_trainers_mean(load, caplog):
     a, counts = TRAINER.advantage(plain, columns).advantage, MASK.sum(1)
     share = torch.tensor([1 / 3, 1, 1 / 2, 1, 0])
     tokens = TRAINER.advantage(weighted, columns, "tokens").advantage
-    assert "counts a trajectory once already" not in caplog.text
+    assert "counts each trajectory once" not in caplog.text
     assert torch.allclose(tokens, a * share[:, None] * counts.sum() / (share * counts).sum())
     responses = TRAINER.advantage(weighted, columns, "responses").advantage
     assert torch.allclose(responses, a * share[:, None] * 4 / share.sum())
-    assert "counts a trajectory once already" in caplog.text
+    assert "counts each trajectory once" in caplog.text
 
 
 # slime

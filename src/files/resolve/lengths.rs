@@ -60,7 +60,7 @@ impl Resolving<'_> {
     /// Returns the reason if a column does not have one value per token. Fails with this reason if the column is known.
     fn misfit(&self, lengths: Option<&Lengths>, column: &FileColumn) -> Result<Option<String>> {
         let Some((tokens, from, counted)) = lengths else {
-            let why = "nothing says how many tokens a response has (`mask`, `length`)";
+            let why = "no `mask` or `length` says how many tokens a response has";
             return Ok(Some(why.to_string()));
         };
         let Some(at) = column.differs(tokens) else {

@@ -411,7 +411,7 @@ impl Resolving<'_> {
     fn groups(&mut self, columns: &mut [FileColumn]) -> Result<Vec<GroupId>> {
         let mut all = columns.iter_mut();
         let Some(group) = all.find(|column| column.reading.role == Role::Group) else {
-            unreachable!("a file without groups has been refused by its names");
+            unreachable!("files without a group field are refused earlier");
         };
         // Only the error is needed here: `level` refuses a value that cannot be the name of a group.
         self.level(group)?;
@@ -668,7 +668,7 @@ fn token_values(data: ColumnData, dtype: Option<Dtype>) -> Result<TokenValues> {
             tensor.numbers::<f32>()?.into()
         };
         let values = TokenValues::padded(numbers, shape, shape.1);
-        let as_many = || unreachable!("there are as many numbers as the shape has");
+        let as_many = || unreachable!("there are as many numbers as the shape requires");
         return Ok(values.unwrap_or_else(as_many));
     }
     let ColumnData::Lists(lists) = data else {

@@ -118,7 +118,7 @@ impl<'a> Body<'a> {
                 return Ok(Text::number(text));
             }
             Arg::Node(node, _) => *node,
-            Arg::Level(_) | Arg::Word(_) => unreachable!("a level is no value"),
+            Arg::Level(_) | Arg::Word(_) => unreachable!("a level and a word are not values"),
         };
         let own = self.plan.graph.nodes[node].level;
         let mut text = self.value(node)?;

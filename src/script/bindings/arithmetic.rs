@@ -36,8 +36,8 @@ pub(in crate::script) fn numbers(module: &mut Module) {
         let is_within = x.abs() < -widened(INT::MIN);
         let wrong = || {
             CallError::new(
-                format!("{x} is not an integer"),
-                "check it with `is_finite(x)`",
+                format!("{x} does not fit into an integer"),
+                "an integer is between -2^63 and 2^63; `is_finite(x)` finds NaN and infinity",
             )
         };
         Raised::Ok(is_within.then_some(x as INT).ok_or_else(wrong)?)

@@ -113,7 +113,7 @@ fn is_less(a: &Dynamic, b: &Dynamic) -> Raised<bool> {
     };
     Ok(order.map(Ordering::is_lt).ok_or_else(|| {
         let message = format!("{} and {} cannot be ordered", describe(a), describe(b));
-        CallError::new(message, "`a.filter(|x| x == x)` removes NaN")
+        CallError::new(message, "only numbers, or only strings, can be sorted together; `a.filter(|x| x == x)` removes NaN")
     })?)
 }
 

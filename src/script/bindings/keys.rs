@@ -69,7 +69,7 @@ impl Key {
     }
 
     fn frame(&self) -> &Arc<Frame> {
-        self.codes.frame().expect("a key is one of a batch")
+        self.codes.frame().expect("a key belongs to a batch")
     }
 
     /// Compares each response's name, by `==` or `!=`, with a text, with a number, or with the response's name in another key.

@@ -150,7 +150,7 @@ fn argument(op: &Op, param: &op::Param, value: &Dynamic) -> Result<Argument, Cal
         ParamKind::Tensor if param.name == "selection" && number(value).is_some() => Err(wrong(
             "a tensor of 0 and 1, as in `x.mean(\"group\", batch.correct)`",
         )
-        .help("`std` has ddof 1, `population_std` ddof 0")),
+        .help("`std` has ddof 1, and `population_std` has ddof 0")),
         ParamKind::Tensor => match (number(value), as_tensor(value)) {
             (Some(number), _) => Ok(Argument::Number(number)),
             (None, Some(tensor)) => Ok(Argument::Tensor(tensor)),

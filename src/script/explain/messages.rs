@@ -111,7 +111,7 @@ fn lexical(error: &LexError) -> Diagnostic {
         LexError::UnexpectedInput(sign) => {
             let first = sign.chars().next().map_or(0, char::len_utf8);
             let help = habit("signs", &sign[..first]).unwrap_or(
-                "names have the letters a to z, digits and `_`; other characters belong in comments and strings",
+                "a name consists of ASCII letters, digits and `_`; other characters are allowed only in comments and strings",
             );
             say(format!("`{sign}` is unexpected here"), help)
         }
@@ -263,7 +263,7 @@ fn mismatch(expected: &str, found: &str, sign: Option<&str>) -> Diagnostic {
         ("bool", "tensor", Some(sign)) => {
             let one = &sign[..1];
             return say(
-                format!("`{sign}` works on booleans, and one side is a tensor"),
+                format!("`{sign}` works on booleans, but one side is a tensor"),
                 format!(
                     "the elementwise form is `{one}`, with brackets around comparisons: `(a > b) {one} (c > d)`"
                 ),

@@ -300,7 +300,7 @@ impl HookRun<'_> {
                 "n - 1 is 0 here, as in a group of one: `where(n > 1, r - a / (n - 1), 0)` gives such a group 0; `safe_div` alone would give its response the whole reward"
             }
             "ln" | "log1p" | "ln_binomial" => {
-                "this is the logarithm of 0 or less here: `ln(max(x, 1e-12))`"
+                "the logarithm of 0 or less is taken here: `ln(max(x, 1e-12))` avoids that"
             }
             _ => {
                 "all inputs of this operation are finite, but its result is not: limit the inputs, as in `x.clamp(-20, 20)` or `max(x, 1e-12)`"

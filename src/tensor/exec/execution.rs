@@ -57,7 +57,7 @@ impl Arg<'_> {
             Arg::Cell(values, Level::Response, _) => values[response],
             Arg::Cell(values, Level::Group, layout) => values[layout.group_of(response)],
             Arg::Cell(values, Level::Trajectory, layout) => values[layout.trajectory_of(response)],
-            _ => unreachable!("tokens and positions have more than one"),
+            _ => unreachable!("a response has several values at the levels token and position"),
         }
     }
 

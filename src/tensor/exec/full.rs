@@ -70,7 +70,7 @@ fn uniform_as<T: Precision>(execution: &Execution<'_>, step: usize) -> Vec<f64> 
             Kernel::One(op) => op.eval_for::<T>(x(0)),
             Kernel::Two(op) => op.eval_for::<T>(x(0), x(1)),
             Kernel::Three(op) => op.eval_for::<T>(x(0), x(1), x(2)),
-            _ => unreachable!("is elementwise"),
+            _ => unreachable!("the kernel is elementwise"),
         };
         T::narrow(value).widen()
     };
@@ -127,7 +127,7 @@ fn compute(
             }
             out
         }
-        other => unreachable!("{} goes by tiles, or is there", other.name()),
+        other => unreachable!("{} is not computed here", other.name()),
     })
 }
 
@@ -196,7 +196,7 @@ fn map(
                     })?;
                 }
             }
-            _ => unreachable!("is elementwise"),
+            _ => unreachable!("the kernel is elementwise"),
         }
         Ok(())
     };

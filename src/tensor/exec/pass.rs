@@ -167,7 +167,7 @@ impl<'a> Pass<'a> {
             Prim::Map(_) | Prim::Expand => Code::Map(kernel),
             Prim::AtLastToken => Code::AtLastToken,
             Prim::Scan(op, number) => Code::Scan(op.kernel().scan(), *number),
-            other => unreachable!("{} does not go by tiles", other.name()),
+            other => unreachable!("{} is not computed in tiles", other.name()),
         };
         self.push(step, code, found, is_f64)
     }
@@ -213,7 +213,7 @@ impl<'a> Pass<'a> {
     pub(super) fn reduction_of(&self, step: usize) -> usize {
         match self.jobs[self.job_of[&step]].code {
             Code::Reduce(reduction, _) => reduction,
-            _ => unreachable!("is a reduction"),
+            _ => unreachable!("the kernel is a reduction"),
         }
     }
 

@@ -267,7 +267,7 @@ impl<'t> Tile<'t> {
                 }
             }
             Code::Values(_) | Code::Reduce(..) => {
-                unreachable!("values are read in place, reductions have none")
+                unreachable!("values are read in place, and the result of a reduction has no tiles")
             }
         }
     }
@@ -328,7 +328,7 @@ impl<'t> Tile<'t> {
             },
             Kernel::Two(op) => binary(op, source(0), source(1), out),
             Kernel::Three(op) => ternary(op, [source(0), source(1), source(2)], out),
-            _ => unreachable!("is elementwise"),
+            _ => unreachable!("the kernel is elementwise"),
         }
     }
 
@@ -338,7 +338,7 @@ impl<'t> Tile<'t> {
             Kernel::One(f) => f.visit(Loop(out, (x(0),))),
             Kernel::Two(f) => f.visit(Loop(out, (x(0), x(1)))),
             Kernel::Three(f) => f.visit(Loop(out, (x(0), x(1), x(2)))),
-            _ => unreachable!("is elementwise, and cannot fail"),
+            _ => unreachable!("the kernel is elementwise, and cannot fail"),
         }
     }
 

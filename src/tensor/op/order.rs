@@ -65,7 +65,7 @@ static CUMSUM_BY: Op = Op {
     kernel: Kernel::Within(Within::CumsumBy),
     derivative: Derivative::Of(|vjp| {
         let Prim::Within(op, to) = vjp.result.inner().prim else {
-            unreachable!("the row's node says within which level");
+            unreachable!("the node of this operation names a level");
         };
         // The gradient of a value is the sum of `grad` over the value itself and all values after it in the order of the key.
         let before = vjp.grad().then(|grad| by_key(op, grad, &vjp.args[1], to));

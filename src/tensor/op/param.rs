@@ -98,20 +98,20 @@ pub(super) fn tensor_at(args: &[Argument], index: usize) -> Tensor {
     match &args[index] {
         Argument::Tensor(tensor) => tensor.clone(),
         Argument::Number(number) => Tensor::number(*number),
-        other => unreachable!("argument {index} is {other:?}, its parameter takes a tensor"),
+        other => unreachable!("argument {index} must be a tensor, but is {other:?}"),
     }
 }
 
 pub(super) fn level_at(args: &[Argument], index: usize) -> Level {
     match args[index] {
         Argument::Level(level) => level,
-        ref other => unreachable!("argument {index} is {other:?}, its parameter takes a level"),
+        ref other => unreachable!("argument {index} must be a level, but is {other:?}"),
     }
 }
 
 pub(super) fn number_at(args: &[Argument], index: usize) -> f64 {
     match args[index] {
         Argument::Number(number) => number,
-        ref other => unreachable!("argument {index} is {other:?}, its parameter takes a number"),
+        ref other => unreachable!("argument {index} must be a number, but is {other:?}"),
     }
 }

@@ -72,7 +72,7 @@ impl Class {
                 "arguments of any levels; the result is at the coarsest level that is at least as fine as each argument's level"
             }
             Class::Combinatorics => {
-                "arguments of any levels but the token's; the result is at the coarsest level that is at least as fine as each argument's level"
+                "arguments of any level except token; the result is at the coarsest level that is at least as fine as each argument's level"
             }
             Class::Reduction => "from the tensor's level to the named coarser level",
             Class::Order => "the result is at the tensor's own level",

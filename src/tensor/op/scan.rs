@@ -140,7 +140,7 @@ fn discount(vjp: &Vjp<'_>) -> Tensor {
     match (vjp.args.get(1), &vjp.result.inner().prim) {
         (Some(by), _) => by.clone(),
         (None, Prim::Scan(_, number)) => Tensor::number(*number),
-        (None, other) => unreachable!("{} is no scan", other.name()),
+        (None, other) => unreachable!("{} is not a scan", other.name()),
     }
 }
 

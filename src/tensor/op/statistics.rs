@@ -146,7 +146,7 @@ static CORRELATION: Op = Op {
 
 static OTHERS_MEAN: Op = Op {
     name: "others_mean",
-    doc: "for each value, the mean of the others in its cell (leave-one-out); a value that is alone in its cell is kept",
+    doc: "for each value, the mean of the other values in its cell (leave-one-out); the value itself if it is alone in its cell",
     source: "RLOO, arXiv 2402.14740",
     example: "batch.reward.others_mean(\"group\")",
     shows: &[0.5, 1.0, 0.5, 0.0, 0.0],
@@ -168,7 +168,7 @@ static OTHERS_MEAN: Op = Op {
 
 static OTHERS_STD: Op = Op {
     name: "others_std",
-    doc: "for each value, the sample standard deviation of the others in its cell; exactly 0 if the others are equal, or if there is only one other value",
+    doc: "for each value, the sample standard deviation of the other values in its cell; exactly 0 if they are equal, or if there is at most one other value",
     example: "batch.length.others_std(\"group\")",
     shows: &[
         std::f64::consts::SQRT_2,
@@ -221,7 +221,7 @@ fn quantile(args: &[Tensor], to: Level, q: f64, frame: &Arc<Frame>) -> Term {
 /// derivative of s_i with respect to x_j is (x_j - m_i) / ((n_i - 1) s_i).
 fn others_std_grads(vjp: &Vjp<'_>) -> Vec<Term> {
     let Prim::Within(_, to) = vjp.result.inner().prim else {
-        unreachable!("the row's node says within which level");
+        unreachable!("the node of this operation names a level");
     };
     let selection = vjp.args.get(1);
     let own = selection.map_or(1.0.into(), |selection| not_equal(selection, 0.0));

@@ -116,7 +116,7 @@ fn values_that_do_not_fit() {
     );
     assert_snapshot!(
         misfit.unwrap_err(),
-        @"`values`: 1 values for 4 cells of level group"
+        @"`values`: the number of values is 1, but the group level has 4 cells"
     );
     let binomial = [Argument::Tensor(counts.clone()), Argument::Number(1.0)];
     let binomial = row("binomial", 2).apply(&binomial).unwrap();

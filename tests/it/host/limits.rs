@@ -58,7 +58,7 @@ fn an_error_that_a_function_passes_over_ends_the_hook() {
             "stopped after 0.050 s",
         ),
         ("let a = [1, 2]; a.dedup(|x, y| throw \"boom\")", "boom"),
-        ("(0.0 / 0.0).to_int()", "NaN is not an integer"),
+        ("(0.0 / 0.0).to_int()", "NaN does not fit into an integer"),
         ("let x = 1e400", "invalid number: '1e400'"),
         ("throw batch", "a batch"),
         ("let f = Fn(\"+\")", "`+` is an operator, not a function"),

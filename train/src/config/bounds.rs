@@ -121,10 +121,10 @@ impl Config {
             let expected = "a JSONL file of questions and answers, because task is \"math\"";
             rule(!math.data.is_empty(), "math.data", expected);
         }
-        let expected = format!("at most rollout_batch_size, {prompts}");
+        let expected = format!("at most {prompts}, the rollout_batch_size");
         rule(self.minibatches <= prompts, "minibatches", &expected);
         let is_large = self.prompts == 0 || self.prompts >= prompts;
-        let expected = format!("0, or at least rollout_batch_size, {prompts}");
+        let expected = format!("0, or at least {prompts}, the rollout_batch_size");
         rule(is_large, "prompts", &expected);
         let (evaluated, samples) = (self.eval_prompts, self.eval_samples);
         for (key, count, other, size) in [

@@ -21,7 +21,7 @@ const PARAMETERS: [&str; 2] = ["params", "loss_params"];
 
 impl Default for Config {
     fn default() -> Self {
-        toml::from_str(COMMENTED).expect("defaults.toml has every key")
+        toml::from_str(COMMENTED).expect("defaults.toml should have every key")
     }
 }
 
@@ -141,7 +141,7 @@ impl Config {
     }
 
     fn to_table(&self) -> toml::Table {
-        toml::Table::try_from(self).expect("every key has a TOML type")
+        toml::Table::try_from(self).expect("every key should have a TOML type")
     }
 
     /// Returns all keys with their values; a key in a table is written `table.key`.
@@ -261,7 +261,7 @@ fn explained(key: &str, message: &str) -> Diagnostic {
         said = said.replace(parsers, ours);
     }
     if message.starts_with("invalid value: integer `-") {
-        said += " from 0 on";
+        said += " of at least 0";
     }
     let mut problem = Diagnostic::error(format!("{key}{colon}{said}"));
     if message.starts_with("unknown variant") {
@@ -312,7 +312,7 @@ mod tests {
             ),
             (
                 "steps = -1",
-                "line 1: steps: invalid value: integer `-1`, expected a whole number from 0 on",
+                "line 1: steps: invalid value: integer `-1`, expected a whole number of at least 0",
             ),
             (
                 "\nlr = true",

@@ -128,7 +128,7 @@ pub(crate) fn set_damaged_aside<T: DeserializeOwned>(path: &Path) -> Result<Opti
     Replacement::write(path, &good.concat())?;
     let name = path.file_name().unwrap_or_default().display();
     let (lines, aside) = (counted(bad.len(), "damaged line"), aside.display());
-    Ok(Some(format!("{lines} of {name} moved to {aside}")))
+    Ok(Some(format!("moved {lines} of {name} to {aside}")))
 }
 
 #[cfg(test)]

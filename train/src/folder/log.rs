@@ -316,7 +316,7 @@ impl RunLog {
             };
             let changes = platform.iter().filter_map(|(name, recorded)| {
                 let now = now.get(name).map_or("nothing", |now| now);
-                (recorded != now).then(|| format!("{name} {recorded}, now {now}"))
+                (recorded != now).then(|| format!("{name} {recorded} (now {now})"))
             });
             Some(changes.collect::<Vec<_>>().join("; ")).filter(|changes| !changes.is_empty())
         })?;

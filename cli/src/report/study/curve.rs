@@ -248,8 +248,7 @@ fn pools(input: &Batch) -> Result<[Vec<usize>; 2]> {
     });
     for (kind, pool) in ["wrong", "right"].iter().zip(&pools) {
         if pool.is_empty() {
-            let none =
-                format!("no response is {kind}, so groups of right and wrong ones cannot be drawn");
+            let none = format!("no response is {kind}, so mixed groups cannot be drawn");
             return Err(Diagnostic::error(none).into());
         }
     }

@@ -52,21 +52,21 @@ impl Objective {
         };
         let mut notes = Vec::new();
         if tried.is_ok_and(|one| one.advantage.level() == Level::Token) {
-            let note = "its advantage is per token: A+ and A- are means over a response's tokens";
+            let note = "the advantage is per token: A+ and A- are means over a response's tokens";
             notes.push(note.to_string());
         }
         let draws = curve.draws.len();
         if let Some(why) = why {
-            notes.push(format!("its advantage depends on {why}: the numbers are means over {draws} batches drawn from the rollouts, with their standard errors"));
+            notes.push(format!("the advantage depends on {why}: the numbers are means over {draws} batches drawn from the rollouts, with their standard errors"));
         }
         if curve.depends_on_order {
-            notes.push(format!("its advantage depends on the order of a group's responses, or on chance: the numbers are means over {draws} orders, with their standard errors"));
+            notes.push(format!("the advantage depends on the order of a group's responses, or on chance: the numbers are means over {draws} orders, with their standard errors"));
         }
         if design.advantage.is_some() {
-            let note = "a loss on `batch.advantage`, shown with the advantage of";
+            let note = "the loss reads `batch.advantage`: it is shown with the advantage of";
             notes.push(format!("{note} {NEUTRAL}, at logp = old_logp"));
         } else if !recipe.has(Hook::Advantage) {
-            notes.push("a loss, shown by its equivalent advantage at logp = old_logp".to_string());
+            notes.push("a loss: its equivalent advantage at logp = old_logp is shown".to_string());
         }
         if recipe.has(Hook::Init) {
             notes.push("the recipe keeps a state; its first step is shown".to_string());
@@ -290,7 +290,7 @@ fn beyond_p(curve: &Result<Curve>, tried: &Result<Outcome>) -> Option<&'static s
         // Tokens are not tested if the order of the responses matters, because equal responses then have different advantages
         // even without tokens.
         Ok(curve) if !curve.depends_on_order && tried.as_ref().is_ok_and(looks_at_tokens) => {
-            Some("more of a response than whether it is right, such as its tokens")
+            Some("properties of a response other than whether it is right, such as its tokens")
         }
         Err(error) if error[0].missing_column().is_some() => {
             Some("columns that only real rollouts have")

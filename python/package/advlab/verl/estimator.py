@@ -23,12 +23,12 @@ VERL = Trainer(
     {
         "old_logp": "verl has no old log-probs at this place: the estimator is called outside of a trainer, or the trainer computes them "
         "only after the advantage",
-        "ref_logp": "the reference policy runs with `algorithm.use_kl_in_reward=True` or `actor_rollout_ref.actor.use_kl_loss=True`",
+        "ref_logp": "`algorithm.use_kl_in_reward=True` or `actor_rollout_ref.actor.use_kl_loss=True` adds the reference policy, which gives this column",
         "value": "`critic.enable=True` adds a critic, which gives this column",
         "rollout_logp": "`actor_rollout_ref.rollout.calculate_log_probs=True` keeps the sampler's log-probs",
         "entropy": "the default trainer computes entropies unless `algorithm.rollout_correction.bypass_mode=True`",
         "reward_baseline": "verl's trainers sample a baseline only for their own estimator `remax`",
-        "teacher_logp": "verl's teachers run with `distillation.enabled=True`, at a `loss_mode` without top-k (docs/mixing.md)",
+        "teacher_logp": "`distillation.enabled=True` with a `loss_mode` without top-k adds a teacher, which gives this column (docs/mixing.md)",
         "sum_pi_squared": "verl computes it with `+actor_rollout_ref.actor.calculate_sum_pi_squared=True` and `trainer.use_v1=False`",
     },
     COLUMNS,
@@ -98,7 +98,7 @@ def estimate(
     if turns:
         columns = {**rows.turns(columns["token_reward"]), **columns}
         if "token" in str(setting(config, "rollout_correction.rollout_rs")):
-            warn_once("`rollout_rs` rejects tokens, which become holes of the mask; the recipe takes the tokens between two holes for a turn")
+            warn_once("`rollout_rs` rejects tokens, which become holes of the mask; the recipe sees the tokens between two holes as a turn")
     groups = index if rows.is_whole else [index[row] for row in rows.chosen]
     columns = {**columns, "groups": groups, "mask": rows.select(mask), "step": caller.step}
     adapter = replace(VERL, one_per=SHARED if rows.is_shared else None)

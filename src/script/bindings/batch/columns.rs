@@ -220,7 +220,7 @@ impl ScriptBatch {
             };
             let tensor = as_tensor(&value).ok_or_else(|| cannot(&describe(&value)))?;
             if ["step", "groups", "group", "mask"].contains(&name.as_str()) {
-                let help = "`batch.regroup(key)` makes other groups";
+                let help = "the step and the mask cannot be replaced; `batch.regroup(key)` makes other groups";
                 return Err(
                     CallError::new(format!("`{name}` is not the name of a column"), help).into(),
                 );

@@ -105,7 +105,7 @@ fn numbers(name: &str, column: &Tensor) -> Result<Vec<Arc<str>>, CallError> {
         let message = format!(
             "a key needs one text or number per response, and `{name}` is a {level} column"
         );
-        let help = format!("reduce it first: `batch.regroup({name}.sum(\"response\"))`");
+        let help = format!("reduce it first: `batch.regroup(batch.{name}.sum(\"response\"))`");
         return Err(CallError::new(message, help));
     }
     // Adding 0.0 makes -0.0 and 0.0 the same text.

@@ -102,12 +102,12 @@ impl Network {
 
 fn matrix(values: &[f32], columns: usize) -> ArrayView2<'_, f32> {
     ArrayView2::from_shape((values.len() / columns, columns), values)
-        .expect("a matrix has whole rows")
+        .expect("a matrix should have whole rows")
 }
 
 fn matrix_mut(values: &mut [f32], columns: usize) -> ArrayViewMut2<'_, f32> {
     ArrayViewMut2::from_shape((values.len() / columns, columns), values)
-        .expect("a matrix has whole rows")
+        .expect("a matrix should have whole rows")
 }
 
 /// A distinct prefix of the responses to a prompt.

@@ -100,7 +100,7 @@ impl Transformer {
         let key = StreamKey::new(seed, Purpose::Initialization, 0);
         let mut streams = (0..).map(|index| key.stream(index));
         Transformer::with(config, options, |name, shape| {
-            let mut stream = streams.next().expect("there is no end of streams");
+            let mut stream = streams.next().expect("the streams never end");
             let value = |_| match shape {
                 [_] if name.ends_with(".bias") => 0.0,
                 [_] => 1.0,
