@@ -128,7 +128,7 @@ BY_STEPS = SimpleNamespace(cfg=SimpleNamespace(generator=SimpleNamespace(step_wi
         (MEAN, lambda: slimes(samples(rewards=(None, 1.0, 1.0, 1.0))), "a reward"),
         (BY_TOKEN, slimes, "each response"),
         (WEIGHTED + MEAN, lambda: rllms(), "the hook `weight`: .*`loss_agg_mode=token-mean`"),
-        (WEIGHTED + MEAN, lambda: rllms({"loss_agg_mode": "seq-mean-token-mean"}, traj_groups=[1]), "not with seq-mean"),
+        (WEIGHTED + MEAN, lambda: rllms({"loss_agg_mode": "seq-mean-token-mean"}, traj_groups=[1]), "the mode is seq-mean"),
         (WEIGHTED + MEAN, lambda: skyrls(), "loss_reduction=None"),
         (WEIGHTED + MEAN, lambda: skyrls(config={"loss_reduction": "token_mean"}), "loss_reduction=token_mean"),
         (WEIGHTED + MEAN, lambda: skyrls(config={"loss_reduction": "prompt_mean"}), "loss_reduction=prompt_mean"),

@@ -28,8 +28,8 @@ impl Plan {
         let known = ABOUT.iter().filter(|(part, _)| lines.contains(part));
         let known: String = known.map(|(_, about)| format!("% {about}.\n")).collect();
         format!(
-            "% In math mode, with the packages amsmath and amssymb. i, j: responses; g: the group of i; k: its trajectory; s, t: \
-             tokens; T_i: its number of tokens.\n{known}\\begin{{aligned}}\n{lines}\n\\end{{aligned}}\n"
+            "% In math mode, with the packages amsmath and amssymb. i, j: responses; g: the group of i; k: the trajectory of i; s, t: \
+             tokens; T_i: the number of tokens of i.\n{known}\\begin{{aligned}}\n{lines}\n\\end{{aligned}}\n"
         )
     }
 }

@@ -21,7 +21,7 @@ pub(super) fn io(doing: &str, path: impl AsRef<Path>) -> impl FnOnce(io::Error) 
                 "free some space, then continue with `advlab train --resume` and the run's folder",
             ),
             ErrorKind::PermissionDenied | ErrorKind::ReadOnlyFilesystem => {
-                Some("`--out` takes a folder that can be written")
+                Some("check the permissions, or choose another folder with `--out`")
             }
             ErrorKind::AlreadyExists | ErrorKind::NotADirectory => {
                 Some("`--out` takes a folder that is empty or does not exist yet")

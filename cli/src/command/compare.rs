@@ -150,7 +150,7 @@ impl Compare {
         let least = stats::least_seeds(configs.len() - 1);
         if seeds < least {
             let note = format!(
-                "per design cannot show a difference at the 95 % level: take {least} or more"
+                "per design cannot show a difference at the 95 % level: use {least} or more"
             );
             streams::err!("note: {} {note}", counted(seeds, "seed"));
         }

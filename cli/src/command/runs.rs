@@ -54,8 +54,8 @@ impl ReplayArguments {
         }
         let Some(found) = difference? else {
             match steps {
-                0 => out!("{run}: no step has been done yet"),
-                _ => out!("{run}: the replay agrees with all {steps} steps, bit for bit"),
+                0 => out!("{run}: there is no step to repeat"),
+                _ => out!("{run}: the replay agrees with {steps} recorded steps, bit for bit"),
             }
             return Ok(true);
         };

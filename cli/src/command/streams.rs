@@ -193,7 +193,7 @@ impl Printer {
         match self.left_out.get() {
             0 => String::new(),
             n => format!(
-                "[{n} messages were dropped: they came faster than they could be printed]\n"
+                "[messages dropped: {n}, because they came faster than they could be printed]\n"
             ),
         }
     }

@@ -31,7 +31,7 @@ def estimate(rewards: list[np.ndarray], algorithm_config: Any = None, **others: 
         return list(rewards), list(rewards)
     mode, groups = getattr(algorithm_config, "loss_agg_mode", None), others.get("traj_groups") or ()
     is_known = mode == "token-mean" and len(groups) > 0
-    why = None if is_known else f"rLLM can follow weights only with `loss_agg_mode=token-mean`, not with {mode}"
+    why = None if is_known else f"rLLM can follow weights only with `traj_groups` and `loss_agg_mode=token-mean`; here, the mode is {mode}"
     live = RLLM.open_from_environment("tokens", why)
     trajectories = [one for group in groups for one in group.trajectories]
     # `sees_turns` is called only once, because a new version may be published at any time.

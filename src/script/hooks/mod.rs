@@ -294,7 +294,7 @@ mod tests {
         assert_eq!(of(&loss.unwrap().gradient)[6..], [0.0; 3]);
         for (weight, wrong) in [
             ("batch.length - 2", "the weight is -1"),
-            ("batch.logp", "must return a response tensor"),
+            ("batch.logp", "must return a response or group tensor"),
         ] {
             let script = format!(
                 "fn weight(batch, p) {{ {weight} }} fn advantage(batch, p) {{ batch.reward }}"

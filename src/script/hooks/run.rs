@@ -228,7 +228,7 @@ impl HookRun<'_> {
             _ => {}
         }
         let wanted = if is_weight {
-            "response"
+            "response or group"
         } else {
             "response or token"
         };

@@ -99,7 +99,7 @@ static QUANTILE: Op = Op {
             return Err(TensorError::argument(
                 op.name,
                 "q",
-                "a share from 0 to 1",
+                "a number from 0 to 1",
                 &found,
             ));
         }

@@ -252,7 +252,7 @@ fn a_run_does_not_wait_for_its_terminal() {
     let output = child.wait_with_output().unwrap();
     assert!(output.status.success());
     let text = String::from_utf8(output.stdout).unwrap();
-    says(&text, &["messages were dropped", "24 steps in "]);
+    says(&text, &["messages dropped: ", "24 steps in "]);
 }
 
 #[test]

@@ -17,7 +17,7 @@ fn a_run_repeats_itself() {
     go(&mut lab.resume());
     assert_eq!(replayed(&lab.run()), (24, None));
     let text = done(lab.place(), "replay FOLDER/run");
-    says(&text, &["the replay agrees with all 24 steps"]);
+    says(&text, &["the replay agrees with 24 recorded steps"]);
 }
 
 /// What a run warns of is kept beside its versions, where a repetition passes over it.

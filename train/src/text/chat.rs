@@ -111,7 +111,7 @@ fn in_config(template: &Json) -> Option<&str> {
 fn damaged(path: &Path, error: &Error) -> Diagnostics {
     let whole = || error.to_string();
     let what = error.detail().map_or_else(whole, str::to_string);
-    let problem = Diagnostic::error(format!("the chat template: {what}")).in_file(path);
+    let problem = Diagnostic::error(format!("the chat template fails: {what}")).in_file(path);
     // An error in a template inside a JSON file gets no line number, because the template's lines are not the lines of the file.
     let line = error.line().filter(|_| path.ends_with(FILE));
     match line {

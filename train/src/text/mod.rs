@@ -141,7 +141,7 @@ impl Text {
     fn guarded<T>(&self, call: impl FnOnce() -> tokenizers::Result<T>) -> Result<T> {
         let done = caught(call).unwrap_or_else(|| Err("it is damaged".into()));
         done.map_err(|error| {
-            let problem = Diagnostic::error(format!("the tokenizer: {error}"));
+            let problem = Diagnostic::error(format!("the tokenizer fails: {error}"));
             problem.in_file(&self.path).into()
         })
     }

@@ -154,7 +154,7 @@ fn templates_have_what_transformers_gives_them() {
 #[test]
 fn a_template_that_fails_says_why_and_where() {
     let raised = rendered("{{ raise_exception('Only assistants may speak!') }}");
-    let expected = "the chat template: Only assistants may speak!";
+    let expected = "the chat template fails: Only assistants may speak!";
     assert!(raised.contains(expected), "{raised}");
     let copy = bare();
     let broken = "{{ bos_token }}\n{% for m in %}";

@@ -179,7 +179,7 @@ impl Comparison {
         let points = points.map(|design| shared(design.runs.iter(), &self.numbers[0]).len());
         let points = points.min().filter(|points| *points < LEAST)?;
         Some(format!(
-            "No learning curves: a design has {}, and a curve needs at least {LEAST} (take more steps, or a smaller `eval_every`).",
+            "No learning curves: a design has {}, and a curve needs at least {LEAST} (train for more steps, or with a smaller `eval_every`).",
             counted(points, "evaluation")
         ))
     }
