@@ -58,6 +58,6 @@ pub fn lock<T>(shared: &Mutex<T>, is_child: bool) -> PyResult<MutexGuard<'_, T>>
         }
     }
     Err(PyRuntimeError::new_err(
-        "another thread was using this recipe when the process forked: load it again in the child",
+        "another thread was using this recipe when the process forked: load it again in the child process",
     ))
 }

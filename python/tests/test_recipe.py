@@ -515,4 +515,4 @@ def test_responses_without_a_reward_and_fields_of_objects_are_read_as_told(tmp_p
     assert advlab.read(path, map=names, unscored="zero")["reward"].tolist() == [1, 0, 0]
     left = advlab.read(path, map=names, unscored="leave-out")
     assert left["reward"].tolist() == [1, 0] and left.groups == ["a", "a"]
-    assert left.notes == ["`group` is read from `uid`", "no reward, left out: 1 response"]
+    assert left.notes == ["`group` is read from `uid`", "left out: 1 response without a reward"]

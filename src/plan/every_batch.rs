@@ -17,7 +17,7 @@ const REGROUPED: &str = "give the batch these groups, and write one file for eac
 const BY_GROUP: &str = "`map_groups` calls its function group by group here, because that function reads values, reports numbers or draws random numbers";
 pub(super) const GROUPS_HELP: &str = "a function that reads no value is called once for all groups: use `where(condition, a, b)` in it instead of `if`, and no \
     `metric` or `print`";
-const NUMBER_HELP: &str = "replace the number that depends on it by a parameter";
+const NUMBER_HELP: &str = "replace the number that depends on it with a parameter";
 const COUNT_HELP: &str = "`x.count(level)` gives the number of values as a tensor";
 
 /// The functions that read values, each with the reason why a function of tensors cannot do so, and an alternative.
@@ -55,7 +55,7 @@ impl Plan {
         } else if about.use_of("groups").is_some() {
             ("the size of the batch", "groups", COUNT_HELP)
         } else if has_changed() {
-            ("the state that a step leaves", "this", NUMBER_HELP)
+            ("the recipe's state", "this", NUMBER_HELP)
         } else {
             return Ok(plan);
         };

@@ -148,7 +148,7 @@ impl Tried {
             .err()
             .into_iter()
             .flat_map(|errors| errors.iter());
-        let noted = |error: &Diagnostic| error.clone().with_note("so another batch is used");
+        let noted = |error: &Diagnostic| error.clone().with_note("another batch is used instead");
         let (unread, opened) = (errors.map(noted).collect(), opened.ok().flatten());
         let is_builtin = opened.is_none();
         let loaded = opened.unwrap_or_else(LoadedBatch::builtin);

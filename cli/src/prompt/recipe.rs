@@ -234,7 +234,7 @@ pub(super) fn profile(session: &mut PromptSession, arguments: &Arguments<'_>) ->
         if text.is_empty() || !session.script.compiles(text) {
             return error;
         }
-        let message = format!("only recipes are profiled, and `{text}` is a formula");
+        let message = format!("only recipes are profiled, but `{text}` is a formula");
         let help =
             "type the formula first, then `:profile` alone: typed formulas count as a recipe";
         wrong(message, help)

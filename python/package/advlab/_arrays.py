@@ -115,7 +115,7 @@ def _of_array(name: str, array: Any) -> Column:
     if array.dtype != "V2" and (array.dtype.kind not in "biuf" or array.dtype.itemsize > 8):
         raise TypeError(f"`{name}` holds {array.dtype}: numbers or truth values are needed")
     if array.ndim != 2 and (array.ndim != 1 or name in TABLES):
-        expected = TABLES.get(name, "[B] is one value per response, [B, T] one per token")
+        expected = TABLES.get(name, "it must be [B], one value per response, or [B, T], one value per token")
         raise TypeError(f"`{name}` {_dimensions(array)}: {expected}")
     is_f64 = array.dtype.kind == "f" and array.dtype.itemsize == 8
     if array.ndim == 1:

@@ -82,7 +82,7 @@ class Lab(_native.Recipe):
         others = [_recipe(one) for one in given if isinstance(one, recipes)]
         batches = [one for one in (*given, batch) if one is not None and not isinstance(one, recipes)]
         if len(batches) > 1:
-            raise TypeError("`mass` takes one batch")
+            raise TypeError("`mass` takes only one batch")
         return Report("mass", [self, *others], _batch(batches[0] if batches else None, columns, "mass"))
 
     def surface(self) -> Report:

@@ -19,7 +19,7 @@ log = logging.getLogger("advlab")
 
 
 class _Params(dict[str, Any]):
-    """The parameters with their values, which do not change."""
+    """The values of the parameters, by name; they cannot be changed."""
 
     def _refuse(self, *_: Any, **__: Any) -> NoReturn:
         raise TypeError("the parameters of a recipe cannot be changed: `advlab.load(recipe, k=8)` returns a changed copy")

@@ -56,7 +56,7 @@ class Report:
 
     @cached_property
     def about(self) -> dict[str, Any]:
-        """All numbers that are in no column of the table, by their names."""
+        """All numbers of the report that are not in its table, by name."""
         return dict(json.loads(self._native.numbers()[1]))
 
     def to_pandas(self) -> pandas.DataFrame:

@@ -1,4 +1,4 @@
-"""A recipe's state and its parameters in the form that the native half takes: JSON and strings."""
+"""A recipe's state and its parameters in the form that `_native` takes: JSON and strings."""
 
 import json
 from typing import Any
@@ -28,7 +28,7 @@ def to_json(state: dict[str, Any]) -> str:
 
 
 def _plain(value: Any) -> Any:
-    """Removes the marks of floats, characters and maps: objects with one entry, whose key is the mark."""
+    """Unwraps floats, characters and maps; each is stored as an object with one entry, whose key names the type."""
     if isinstance(value, list):
         return [_plain(one) for one in value]
     if not isinstance(value, dict):

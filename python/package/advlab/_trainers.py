@@ -342,7 +342,7 @@ def sees_turns(recipe: Recipe | LiveRecipe) -> bool:
 
 
 class OfTurns(list[Any]):
-    """A column with a list for each response, which has a number or a text for each of its turns."""
+    """A column with a list for each response; the list has a number or a text for each turn of the response."""
 
     def __init__(self, values: Iterable[Any], kind: str = "lists of numbers") -> None:
         super().__init__(value or () for value in values)
@@ -353,7 +353,7 @@ class OfTurns(list[Any]):
         return value if value is not None else "" if self.kind == "lists of strings" else math.nan
 
     def warn_if_longer(self, name: str, turns: Any) -> None:
-        """Warns of lists that are longer than the turns of their responses, whose number is `turns`."""
+        """Warns if lists have more values than their responses have turns; `turns` has the numbers of turns."""
         longer = sum(len(values) > count for values, count in zip(self, turns, strict=True))
         if longer:
             warn_once(f"`{name}`: the lists of {longer} responses have more values than turns; the extra values are not used")
@@ -623,7 +623,7 @@ def of_rows(rows: Sequence[Mapping[str, Any]], kinds: dict[str, str] | None = No
 
 
 def plain(value: Any) -> Any:
-    """Converts a number of NumPy or torch to a number of Python, and a one-dimensional array to a list; keeps other values."""
+    """Converts a NumPy or torch scalar to a Python number, and a one-dimensional array to a list; keeps other values."""
     dimensions = getattr(value, "ndim", None)
     return value.item() if dimensions == 0 else value.tolist() if dimensions == 1 else value
 

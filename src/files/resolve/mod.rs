@@ -340,7 +340,7 @@ impl Resolving<'_> {
             let found = format!("no value (null or NaN; {number} of {all})");
             let (at, expected) = ((Some(first), None), expected(reading, None));
             let wrong = self.place.wrong(&reading.theirs, at, found, expected);
-            let help = "`--unscored leave-out` leaves such responses out, `--unscored zero` counts them as 0";
+            let help = "`--unscored leave-out` leaves such responses out, and `--unscored zero` takes 0 as their reward";
             return Err(wrong.with_help(help));
         }
         self.unscored.extend(nothing);
@@ -354,10 +354,10 @@ impl Resolving<'_> {
         let what = if is_left_out {
             "left out"
         } else {
-            "taken as 0"
+            "scored as 0"
         };
         let count = counted(self.unscored.len(), "response");
-        let note = format!("no reward, {what}: {count}");
+        let note = format!("{what}: {count} without a reward");
         self.notes
             .extend((!self.unscored.is_empty()).then_some(note));
         if self.unscored.is_empty() || !is_left_out {

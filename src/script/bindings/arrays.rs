@@ -130,7 +130,7 @@ fn is_before(
         (_, Some(number)) => Ok(number < 0.0),
         _ => {
             let found = describe(&compared);
-            let message = format!("a comparer must return a number or a boolean, not {found}");
+            let message = format!("a comparison must return a number or a boolean, not {found}");
             Err(CallError::new(message, "as in `a.sort(|x, y| x - y)`").into())
         }
     }

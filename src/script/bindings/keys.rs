@@ -232,7 +232,7 @@ fn write(args: &[&mut Dynamic], count: usize) -> Result<Tensor, CallError> {
         if !new.is_finite() {
             let response = key.frame().layout().describe(Level::Response, response);
             let message = format!("{new} cannot be remembered, at {response}");
-            let help = "`where(is_finite(x), x, 0)` replaces it by 0";
+            let help = "`where(is_finite(x), x, 0)` replaces it with 0";
             return Err(CallError::new(message, help));
         }
         writing.set(text, new);

@@ -30,8 +30,7 @@ pub(super) struct HookRun<'a> {
 
 const NOTHING: &str = "the last line of the hook is its result: an expression without a `;` after it, not a `let`; an `if` needs an `else`";
 
-const WEIGHT: &str =
-    "a weight is how much a response counts in the loss: 0 takes it out, as in `batch.reward > 0`";
+const WEIGHT: &str = "a weight says how much a response counts in the loss: 0 takes the response out, as in `batch.reward > 0`";
 
 const GRADIENT: &str = "dloss/dlogp";
 
@@ -119,7 +118,7 @@ impl HookRun<'_> {
         if let Some(index) = value.buffer().iter().position(|weight| weight < 0.0) {
             let at = layout.describe(Level::Response, index);
             let found = value.buffer().get(index);
-            let help = "0 takes a response out of the loss, 2 counts it twice";
+            let help = "0 takes a response out of the loss, and 2 counts it twice";
             return Err(CallError::new(format!("the weight is {found} at {at}"), help).into());
         }
         self.give(Hook::Weight, tensor)?;

@@ -290,10 +290,10 @@ fn responses_without_a_reward_are_told_taken_as_0_or_left_out() {
         let zero = read(Unscored::Zero).unwrap();
         let rewards = zero.batch.response_column("reward").unwrap();
         assert_eq!(rewards, [0.0, 1.0, 0.0, 0.0, 0.0], "{name}");
-        assert_eq!(notes(&zero), ["no reward, taken as 0: 3 responses"]);
+        assert_eq!(notes(&zero), ["scored as 0: 3 responses without a reward"]);
 
         let left = read(Unscored::LeaveOut).unwrap();
-        assert_eq!(notes(&left), ["no reward, left out: 3 responses"]);
+        assert_eq!(notes(&left), ["left out: 3 responses without a reward"]);
         for column in ["reward", "old_logp"] {
             let values = |batch| match column {
                 "reward" => Batch::response_column(batch, column).unwrap().to_vec(),

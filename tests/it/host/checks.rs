@@ -576,7 +576,7 @@ fn a_sort_ends_with_the_error_of_its_comparer() {
         "\"nothing\" => there is no function `nothing`",
         "|x, y| x.nothing() => there is no function `nothing`",
         "|x, y| throw \"no order\" => no order",
-        "|x, y| \"less\" => a comparer must return a number or a boolean",
+        "|x, y| \"less\" => a comparison must return a number or a boolean",
     ] {
         let (comparer, expected) = case.split_once(" => ").unwrap();
         let text = format!("let a = [3, 1.5, 2, 2.25]; a.sort({comparer}); a.to_string()");

@@ -64,7 +64,7 @@ fn an_error_that_a_function_passes_over_ends_the_hook() {
         ("let f = Fn(\"+\")", "`+` is an operator, not a function"),
         (
             "let a = [1, 2]; a.dedup(|x, y| batch.reward)",
-            "a comparer must return a number or a boolean, not a response tensor",
+            "a comparison must return a number or a boolean, not a response tensor",
         ),
         (&format!("{none} print(x)"), "`binomial_ratio`"),
         (&format!("{none} print([x])"), "`binomial_ratio`"),

@@ -520,5 +520,5 @@ fn the_batch_is_the_last_one_of_the_newest_run_of_the_script() {
     // Another script of the same folder has no run, and the setting's file is missing.
     editor.open("other.rhai", GOOD);
     let found = editor.diagnostics()[0]["message"].to_string();
-    assert!(found.contains("so another batch is used"), "{found}");
+    assert!(found.contains("another batch is used instead"), "{found}");
 }

@@ -42,7 +42,7 @@ pub fn report(names: [&str; 2], batches: [&Batch; 2], paint: Paint) -> Result<Re
     }
     let pairs = pairs(a, b);
     if pairs.is_empty() {
-        let help = "give dumps of the same batch: `--map group=FIELD` names the field of the prompts in both";
+        let help = "give dumps of the same batch: `--map group=FIELD` names the field of the prompts in both files";
         return Err(wrong("the two files have no group of the same name", help));
     }
     if a.responses() != b.responses() {
@@ -188,7 +188,7 @@ fn masks(a: &Layout, b: &Layout, pairs: &[(usize, usize)]) -> Row {
     let differs = |own, other| places(a, own) != places(b, other);
     let tokens = |(own, other): (usize, usize)| {
         let [of_a, of_b] = [a.tokens_of(own).len(), b.tokens_of(other).len()];
-        format!("first in response {own}: {of_a} and {of_b} tokens count")
+        format!("first in response {own}: {of_a} and {of_b} tokens have mask 1")
     };
     Row::of("mask", pairs, differs, tokens)
 }

@@ -21,7 +21,7 @@ from .loss import follows_advantage
 VERL = Trainer(
     "verl",
     {
-        "old_logp": "verl has no old log-probs at this place: the estimator is called outside of a trainer, or the trainer computes them "
+        "old_logp": "verl has no old log-probs here: the estimator is called outside of a trainer, or the trainer computes them "
         "only after the advantage",
         "ref_logp": "`algorithm.use_kl_in_reward=True` or `actor_rollout_ref.actor.use_kl_loss=True` adds the reference policy, which gives this column",
         "value": "`critic.enable=True` adds a critic, which gives this column",
@@ -53,7 +53,7 @@ the sum of a response by a number that weights do not change, and then averages 
 OVER_RESPONSES = ("sapo", "geo_mean")  # The losses that ignore `loss_agg_mode`, and average over responses.
 
 PROPORTIONAL = (None, "vanilla", "gspo", "sapo", "gpg", "geo_mean", "cispo", "bypass_mode", "advlab")
-"""verl's losses, in addition to `dppo_...`, that are proportional to the advantage; `advlab` is only if its recipe's loss is."""
+"""verl's losses that are proportional to the advantage, as `dppo_...` also are; `advlab` is only if the loss of its recipe is."""
 
 NOT_PROPORTIONAL = ("clip_cov", "kl_cov", "dro")
 """The losses that are not proportional to the advantage: they select tokens by the advantage, or have a term without it."""
