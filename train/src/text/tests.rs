@@ -229,6 +229,6 @@ fn stop_strings_are_found_over_several_tokens_and_inside_of_one() {
 #[test]
 fn a_tokenizer_of_more_tokens_than_the_model_is_refused() {
     let error = error_of(Text::load(bare().path(), 299));
-    let expected = "token `<|im_end|>` has the number 299, but the model's vocabulary has 299 tokens";
+    let expected = "`<|im_end|>` has the number 299, but the model's vocabulary has 299 tokens";
     assert!(error.contains(expected), "{error}");
 }

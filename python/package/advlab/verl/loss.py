@@ -31,7 +31,7 @@ def pinned(recipe: str, **params: Any) -> str:
 
 
 def loss_recipe(settings: Any) -> Recipe:
-    """Loads the recipe of a policy loss once per process; the recipe does not follow its file. `settings` is `policy_loss.advlab`."""
+    """Loads the recipe of a policy loss once per process; it does not follow the file. `settings` is `policy_loss.advlab`."""
     if settings is not None and not isinstance(settings, str):
         raise ValueError(
             f"`actor.policy_loss.advlab` is {settings}: it takes the recipe itself, "
