@@ -111,7 +111,7 @@ fn what_is_too_large_for_a_script_is_not_read() {
     for file in ["main.rhai", "scale.rhai"] {
         let error = load(&folder.path().join(file)).expect_err("256 KiB and some");
         assert!(
-            error.to_string().contains("more than 256 KiB"),
+            error.to_string().contains("at most 256 KiB"),
             "{file}: {error}"
         );
     }

@@ -220,7 +220,7 @@ fn a_damaged_row_stops_a_resume() {
     says(
         &shown,
         &[
-            "4 damaged lines of metrics.jsonl moved",
+            "moved 4 damaged lines of metrics.jsonl",
             "a version that was rejected before",
         ],
     );

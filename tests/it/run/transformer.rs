@@ -113,7 +113,7 @@ fn other_threads_are_told() {
     };
     assert!(!replay(threads).contains("note"));
     let (text, other) = (replay(threads + 1), threads + 1);
-    let note = format!("with threads {threads}, now {other}");
+    let note = format!("with threads {threads} (now {other})");
     says(&text, &[&note]);
 }
 

@@ -180,7 +180,7 @@ mod tests {
         let aside = folder.path().join("metrics.damaged");
         let note = set_damaged_aside::<Value>(&path).unwrap().unwrap();
         let expected = format!(
-            "1 damaged line of metrics.jsonl moved to {}",
+            "moved 1 damaged line of metrics.jsonl to {}",
             aside.display()
         );
         assert_eq!(note, expected);
