@@ -74,5 +74,5 @@ pub(crate) fn number_for_recipe(word: &str) -> Option<Diagnostics> {
 pub(crate) fn correlation(text: &str) -> Result<f64, String> {
     let number = text.parse().ok();
     let number = number.filter(|number| *number > 0.0 && *number < 1.0);
-    number.ok_or_else(|| format!("\"{text}\" is not a correlation between 0 and 1, such as 0.1"))
+    number.ok_or_else(|| format!("\"{text}\" is not a correlation above 0 and below 1"))
 }

@@ -122,8 +122,8 @@ impl ParamSpec {
         let kind = match kind {
             Some(ParamValue::Integer(_)) => "an integer",
             Some(ParamValue::Number(_)) => "a number",
-            Some(ParamValue::Unset) if self.is_whole => "an integer or none",
-            Some(ParamValue::Unset) => "a number or none",
+            Some(ParamValue::Unset) if self.is_whole => "none or an integer",
+            Some(ParamValue::Unset) => "none or a number",
             Some(ParamValue::Bool(_)) => "true or false",
             Some(ParamValue::Text(_)) => "a string",
             Some(ParamValue::List(_)) | None => "a value",

@@ -201,7 +201,7 @@ const SLIPS: &str = r#"
 1  objective passk =3  =>  "=3" is not of the form NAME=VALUE
 1  compare passk =3  =>  such as k=8 or reward=score
 2  objective grpo --n abc  =>  invalid value 'abc' for '--n <N>'
-2  objective grpo --noise=2  =>  is not a correlation between 0 and 1
+2  objective grpo --noise=2  =>  is not a correlation above 0 and below 1
 1  objective grpo --noise 0.2  =>  `--noise=0.2`
 1  mass grpo rollouts.jsonl --out a.png  =>  ends in .svg, .json, .csv, or .txt, or a folder
 1  mass grpo rollouts.jsonl --out a.pdf  =>  `rsvg-convert -f pdf -o x.pdf x.svg` makes a PDF of an .svg

@@ -84,7 +84,7 @@ impl Config {
             ("transformer.top_k", model.top_k, &(0..=1 << 20)),
             ("transformer.rows_per_batch", model.rows_per_batch, &many),
         ] {
-            let expected = format!("from {} to {}", bounds.start(), bounds.end());
+            let expected = format!("a whole number from {} to {}", bounds.start(), bounds.end());
             rule(bounds.contains(&(found as u64)), key, &expected);
         }
         for (key, found) in [

@@ -213,7 +213,7 @@ fn within(size: &str, found: usize, bounds: RangeInclusive<u64>) -> Result<()> {
     if bounds.contains(&(found as u64)) {
         return Ok(());
     }
-    let expected = format!("from {} to {}", bounds.start(), bounds.end());
+    let expected = format!("a whole number from {} to {}", bounds.start(), bounds.end());
     let problem = Diagnostic::error(format!("{size} is {found}"));
     Err(problem.expected(expected).into())
 }
@@ -341,7 +341,10 @@ mod tests {
             .chain(&sums)
             .map(|error| error.to_string())
             .collect();
-        let (maze, sum) = ("expected from 2 to 32", "expected from 1 to 18");
+        let (maze, sum) = (
+            "expected a whole number from 2 to 32",
+            "expected a whole number from 1 to 18",
+        );
         let expected = [
             format!("maze: size is 1: {maze}"),
             format!("maze: size is 33: {maze}"),
