@@ -16,7 +16,7 @@ const ABOUT: [(&str, &str); 9] = [
     ("{k1}", "k1(a, b): a - b"),
     ("{k2}", "k2(a, b): (a - b)^2 / 2"),
     ("{k3}", "k3(a, b): exp(b - a) - 1 + a - b"),
-    ("t+1}", "x_{i,t+1}: 0 at the last token"),
+    ("t+1}", "x_{i,t+1}: 0 if t is the last token"),
 ];
 impl Plan {
     /// Returns the formulas as equations in the environment `aligned`.

@@ -69,7 +69,7 @@ impl Objective {
             notes.push("a loss: its equivalent advantage at logp = old_logp is shown".to_string());
         }
         if recipe.has(Hook::Init) {
-            notes.push("the recipe keeps a state; its first step is shown".to_string());
+            notes.push("the recipe keeps a state; the first step is shown".to_string());
         }
         Ok(Objective {
             name: label(recipe),
