@@ -177,7 +177,7 @@ impl PromptSession {
             let (first, count) = (run.batches()[0].0, run.batches().len());
             let last = run.last().0;
             let mut about = format!(
-                "one of {count} batches, steps {first} to {last} (`:batch STEP` loads another)"
+                "one of {count} batches, steps {first} to {last} (`:batch N` loads another)"
             );
             if let Some(recipe) = &self.data.recipe {
                 about += &format!("; recipe: {}", title(recipe));

@@ -442,12 +442,12 @@ fn compare_says_first_that_seeds_are_too_few() {
     let lab = Lab::new();
     let small = "--steps 1 --set rollout_batch_size=4 --set eval_prompts=8 --out compared";
     let ran = lab.ok(&format!("compare grpo passk --seeds 1 {small}"));
-    let first = "note: 1 seed per design cannot show a difference at the 95 % level: take 4";
+    let first = "note: 1 seed per design cannot show a difference at the 95 % level: use 4";
     assert!(ran.err.starts_with(first), "{}", ran.err);
     // Of several claims, each takes more.
     lab.expect(&format!(
         "0  compare grpo passk --seeds 4 {small}  =/>  note: 
-         0  compare grpo passk rloo --seeds 4 {small}  =>  note: 4 seeds per design cannot show a difference at the 95 % level: take 5"
+         0  compare grpo passk rloo --seeds 4 {small}  =>  note: 4 seeds per design cannot show a difference at the 95 % level: use 5"
     ));
 }
 

@@ -203,7 +203,7 @@ const SLIPS: &str = r#"
 2  objective grpo --n abc  =>  invalid value 'abc' for '--n <N>'
 2  objective grpo --noise=2  =>  is not a correlation above 0 and below 1
 1  objective grpo --noise 0.2  =>  `--noise=0.2`
-1  mass grpo rollouts.jsonl --out a.png  =>  ends in .svg, .json, .csv, or .txt, or a folder
+1  mass grpo rollouts.jsonl --out a.png  =>  ends in .svg, .json, .csv, or .txt; a name without an ending
 1  mass grpo rollouts.jsonl --out a.pdf  =>  `rsvg-convert -f pdf -o x.pdf x.svg` makes a PDF of an .svg
 1  objective grpo --out a.html  =>  ends in .svg, .json, .csv, or .txt
 1  objective grpo --out a.pdf  =>  ends in .svg, .json, .csv, or .txt; `rsvg-convert -f pdf -o x.pdf x.svg`

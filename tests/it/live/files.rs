@@ -84,7 +84,7 @@ fn a_broken_save_is_said_once_and_changes_nothing() {
     lab.reject(&broken.replace('+', "-"), "recipe.rhai:1:");
     lab.reject("", "defines neither");
     std::fs::write(lab.path("recipe.rhai"), [0xff, 0xfe, 0x00]).unwrap();
-    assert!(lab.rejected().contains("not UTF-8"));
+    assert!(lab.rejected().contains("not valid UTF-8"));
     assert_eq!(lab.step().serial(), 0);
     lab.publish(&times(2));
     // Only a version in between makes it news again.
