@@ -317,7 +317,7 @@ mod tests {
         );
         let shorter = vec![vec![-1.0], vec![-2.0], vec![-1.0], vec![-1.5]];
         let shorter = batch(&[0, 0, 1, 1], &[1.0, 0.0, 2.0, 4.0], shorter);
-        let of_masks = "mask 1 first in response 1: 2 and 1 tokens count\nlength 1 largest difference in response 1: 2 and 1\nold_logp 2 largest difference in response 3: -1 and -1.5";
+        let of_masks = "mask 1 first in response 1: 2 and 1 tokens have mask 1\nlength 1 largest difference in response 1: 2 and 1\nold_logp 2 largest difference in response 3: -1 and -1.5";
         assert_eq!(told(&shorter), of_masks);
         // Groups that are named by prompts are matched by name, whatever their order.
         let prompts = |names: [&str; 4], rewards: &[f64]| {
