@@ -102,7 +102,7 @@ pub(crate) fn worse(old: &Recipe, new: &Recipe, batch: &Batch) -> Vec<String> {
     let [old, new] = [old, new].map(|recipe| check(recipe, Some(batch)));
     if guard.check().is_err() {
         return vec![
-            "its properties were not compared, because the time for the check was used up"
+            "the versions' properties were not compared, because the time for the check was used up"
                 .to_string(),
         ];
     }
