@@ -10,7 +10,6 @@ use advlab::script::{BUILTINS, Host};
 use anyhow::{Result, bail};
 use clap::Args;
 use console::Term;
-use serde_json::json;
 
 use super::streams::{self, out};
 
@@ -23,8 +22,8 @@ pub struct Recipes {
     /// List only the recipes that need this column, such as value
     #[arg(long, value_name = "COLUMN", conflicts_with = "words")]
     needs: Option<String>,
-    /// Print a JSON object per recipe instead: its kind, summary, hooks and parameters
-    #[arg(long, conflicts_with = "words")]
+    /// Print a JSON object per recipe instead: its kind, summary, hooks and parameters; for a trainer, an object per name
+    #[arg(long)]
     json: bool,
 }
 
@@ -32,18 +31,14 @@ impl Recipes {
     pub fn run(self) -> Result<bool> {
         let paint = streams::whole(&Term::stdout());
         if self.json {
-            let host = Host::new();
-            for builtin in BUILTINS {
-                let recipe = host.load(builtin.name)?;
-                if self
-                    .needs
-                    .as_deref()
-                    .is_none_or(|column| needs(&recipe, column))
-                {
-                    let mut row = doc::recipe_json(&recipe);
-                    row["kind"] = json!(builtin.kind);
-                    streams::data(&row.to_string())?;
-                }
+            let rows = if self.words.is_empty() {
+                let names = BUILTINS.iter().map(|builtin| builtin.name);
+                doc::builtins_json(names, self.needs.as_deref())?
+            } else {
+                doc::trainer_json(&self.words.join(" "))?
+            };
+            for row in rows {
+                streams::data(&row.to_string())?;
             }
         } else if self.words.is_empty() {
             list(self.needs.as_deref(), paint)?

@@ -19,7 +19,7 @@ use serde_json::{Value, json};
 use self::entry::{ENTRIES, Entry, TOPICS, Topic, sections};
 pub use self::entry::{parameters, recipe};
 use self::search::search;
-pub use self::search::trainer;
+pub use self::search::{trainer, trainer_json};
 
 /// Returns whether a name has an explanation: a topic, a function, a member, or a built-in recipe.
 pub fn is_known(name: &str) -> bool {
@@ -109,6 +109,23 @@ pub fn recipe_json(recipe: &Recipe) -> Value {
     let params: Vec<Value> = params.collect();
     let version = recipe.version().as_str();
     json!({ "name": recipe.name(), "version": version, "summary": recipe.summary(), "doc": recipe.doc(), "hooks": hooks, "params": params })
+}
+
+/// Returns built-ins as JSON, or only those that need a column: the keys of [`recipe_json`], and the kind.
+pub fn builtins_json<'a>(
+    names: impl Iterator<Item = &'a str>,
+    column: Option<&str>,
+) -> Result<Vec<Value>> {
+    let (host, mut rows) = (Host::new(), Vec::new());
+    for builtin in names.filter_map(Builtin::find) {
+        let recipe = host.load(builtin.name)?;
+        if column.is_none_or(|column| needs(&recipe, column)) {
+            let mut row = recipe_json(&recipe);
+            row["kind"] = json!(builtin.kind);
+            rows.push(row);
+        }
+    }
+    Ok(rows)
 }
 
 /// Returns the name in a query, which may be a call such as `x.mean(level)` or `a / b`, or the bare name.

@@ -3,8 +3,10 @@
 use std::collections::BTreeMap;
 use std::sync::LazyLock;
 
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
 
+use super::builtins_json;
 use super::entry::{ENTRIES, TOPICS};
 use crate::paint::{Paint, beside, wrapped};
 use crate::{Result, wrong};
@@ -128,7 +130,7 @@ pub(super) struct Trainer {
 }
 
 /// A trainer's name for a built-in, or the trainer's setting that selects it.
-#[derive(Deserialize)]
+#[derive(Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Alias {
     pub(super) theirs: String,
@@ -140,7 +142,6 @@ pub(super) struct Alias {
     #[serde(default)]
     pub(super) differs: String,
     /// The largest difference between the trainer's numbers and the built-in's on random batches, if it was measured.
-    #[cfg_attr(not(test), expect(dead_code))]
     pub(super) measured: Option<f64>,
 }
 
@@ -158,18 +159,7 @@ pub(super) fn trainers() -> impl Iterator<Item = (&'static str, &'static Trainer
 /// there is no trainer of that name, returns the recipes that a search for the name finds.
 pub fn trainer(name: &str, paint: Paint) -> Result<String> {
     let Some(trainer) = TRAINERS.get(&name.to_lowercase()) else {
-        let names = || trainers().map(|(name, _)| name);
-        let is_recipe = Builtin::find(name).is_some();
-        let help = match suggest::nearest(name, names()) {
-            Some(near) => format!("did you mean `{near}`?"),
-            None if is_recipe => format!("{name} is a recipe: `advlab doc {name}` explains it"),
-            None => match search(name, true, paint) {
-                Some(found) => return Ok(found),
-                None => format!("there are {}", suggest::list(names())),
-            },
-        };
-        let message = format!("`{name}` is not a known trainer, and no recipe mentions it");
-        return Err(wrong(message, help));
+        return mentions(name, || search(name, true, paint));
     };
     let mut lines = vec![
         paint.bold(&format!("{name} {}", trainer.version)),
@@ -184,4 +174,39 @@ pub fn trainer(name: &str, paint: Paint) -> Result<String> {
         }
     }
     Ok(lines.join("\n"))
+}
+
+/// Returns the information of [`trainer`] as JSON: an object for each of the trainer's names or, if there is no trainer of that
+/// name, for each recipe that a search for the name finds.
+pub fn trainer_json(name: &str) -> Result<Vec<Value>> {
+    let trainer = name.to_lowercase();
+    let Some(Trainer { version, names }) = TRAINERS.get(&trainer) else {
+        let recipes = || Some(found(name, true)).filter(|found| !found.is_empty());
+        let names = mentions(name, recipes)?.into_iter().map(|item| item.name);
+        return builtins_json(names, None);
+    };
+    let row = |alias: &Alias| {
+        let mut row = json!(alias);
+        row["trainer"] = json!(trainer);
+        row["version"] = json!(version);
+        row
+    };
+    Ok(names.iter().map(row).collect())
+}
+
+/// Returns the result of a search for a name that no trainer has. Fails if nothing is found, or if the name resembles a trainer's
+/// name or is a recipe's.
+fn mentions<T>(name: &str, search: impl FnOnce() -> Option<T>) -> Result<T> {
+    let names = || trainers().map(|(name, _)| name);
+    let help = if let Some(near) = suggest::nearest(name, names()) {
+        format!("did you mean `{near}`?")
+    } else if Builtin::find(name).is_some() {
+        format!("{name} is a recipe: `advlab doc {name}` explains it")
+    } else if let Some(found) = search() {
+        return Ok(found);
+    } else {
+        format!("there are {}", suggest::list(names()))
+    };
+    let message = format!("`{name}` is not a known trainer, and no recipe mentions it");
+    Err(wrong(message, help))
 }
