@@ -24,7 +24,7 @@ pub fn raise(diagnostics: impl Into<Diagnostics>) -> PyErr {
 fn translated(diagnostics: Diagnostics) -> Diagnostics {
     let one = |problem: &Diagnostic| {
         let mut problem = problem.clone();
-        if problem.missing_column() == Some("advantage") {
+        if problem.message == "the batch has no column `advantage`" {
             let help = "pass it to the loss: `loss(advantage=out.advantage, ...)`, with `out` from a recipe's `advantage`";
             problem.help = Some(help.to_string());
         }

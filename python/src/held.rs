@@ -30,6 +30,8 @@ pub struct Follow {
     folder: Option<PathBuf>,
     keep_batches: usize,
     refuses: BTreeMap<String, String>,
+    lacks: BTreeMap<String, String>,
+    gives: Vec<String>,
     of_returns: Vec<String>,
 }
 
@@ -89,6 +91,8 @@ impl Held {
         let options = LiveOptions {
             settings,
             refuses: Hook::ALL.into_iter().filter_map(refused).collect(),
+            lacks: follow.lacks,
+            gives: follow.gives,
             set_with_returns: follow.of_returns,
             ..LiveOptions::default()
         };

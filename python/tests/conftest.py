@@ -56,6 +56,24 @@ def fresh():
 
 
 @pytest.fixture(autouse=True)
+def promised(monkeypatch):
+    """No adapter passes a column of which it says that its trainer never gives it."""
+    from advlab._trainers import Trainer
+
+    step = Trainer.advantage
+
+    def advantage(self, recipe, columns, *args, **more):
+        there, refused = {name for name, value in columns.items() if value is not None}, self.refused
+        if "advantage" not in there:  # A loss takes any columns.
+            assert not there & refused["_lacks"].keys()
+            others = {name for name in there - {"groups", "mask", "step"} if not name.startswith("reward_")}
+            assert not self.gives or others <= {*refused["_gives"]}
+        return step(self, recipe, columns, *args, **more)
+
+    monkeypatch.setattr(Trainer, "advantage", advantage)
+
+
+@pytest.fixture(autouse=True)
 def patience(monkeypatch):
     """A busy machine takes the time that it takes: a limit of minutes only ends what hangs."""
     import advlab

@@ -56,6 +56,49 @@ def rllms(config=None, **more):
     return rllm.estimate(TWO, config and SimpleNamespace(**config), **more)
 
 
+@pytest.mark.parametrize(
+    ("adapter", "body", "why"),
+    [
+        ("slime.SLIME", "batch.old_logp", "slime computes it only after its hook"),
+        ("slime.SLIME", "batch.rollout_logp", "advlab reads no log-probs from slime's samples"),
+        ("slime.SLIME", "batch.difficulty * batch.entropy", "slime computes it only after its hook"),
+        ("slime.SLIME", "batch.difficulty + batch.length + batch.turns + batch.token_reward", None),
+        ("slime.SLIME", 'if batch.has("old_logp") { batch.old_logp } else { batch.reward }', None),
+        ("rllm.RLLM", "batch.value", "rLLM passes only rewards and trajectories"),
+        ("rllm.RLLM", 'batch.reward_format * batch.step_reward.sum("trajectory")', None),
+        ("skyrl.SKYRL", "batch.entropy", "SkyRL gives a recipe only `reward`, `token_reward`"),
+        ("skyrl.SKYRL", "batch.difficulty", "`value`, `trajectory`, `turn`, `step_reward`, and the columns that follow from these"),
+        ("skyrl.SKYRL", "batch.value + batch.token_reward + batch.turn", None),
+        ("openrlhf.OPENRLHF", "batch.reward_format", "OpenRLHF gives a recipe only `reward`, `old_logp`"),
+        ("openrlhf.OPENRLHF", "batch.logp + batch.value + batch.rollout_logp", None),
+        ("nemo_rl.NEMO_RL", "batch.entropy", "NeMo-RL gives a recipe only `reward`, `reward_<name>`"),
+        ("nemo_rl.NEMO_RL", "batch.reward_format + batch.logp", None),
+        ("tinker.TINKER", "batch.ref_logp", "the cookbook adds its KL"),
+        ("tinker.TINKER", "batch.old_logp + batch.state_score", None),
+        ("trl.TRL", "batch.entropy", "TRL does not compute entropies"),
+        ("trl.TRL", "batch.ref_logp + batch.teacher_logp + batch.difficulty", None),
+        ("trl.TRL_RLOO", "batch.old_logp", "RLOOTrainer has no log-probs"),
+        ("verl.estimator.VERL", "batch.advantage", "the recipe is only a loss"),
+        ("verl.estimator.VERL", "batch.value + batch.entropy + batch.turn_id", None),
+    ],
+)
+def test_a_column_that_a_trainer_never_gives_is_named_at_load_and_at_each_save(script, adapter, body, why):
+    module, _, name = adapter.rpartition(".")
+    pytest.importorskip("torch" if module not in ("slime", "rllm") else "numpy")
+    refused = getattr(pytest.importorskip(f"advlab.{module}"), name).refused
+    path, text = script(MEAN), f"fn advantage(batch, p) {{ {body} }}"
+    with advlab.watch(path, **refused) as live:
+        script(text)
+        assert live.refresh() == (why is None)
+        (saved,) = (event.error for event in live.events())
+    if why is None:
+        return advlab.watch(path, **refused).close()
+    with pytest.raises(advlab.RecipeError, match="no batch of this run has the column") as loaded:
+        advlab.watch(path, **refused)
+    assert why in loaded.value.help
+    assert (saved.message, saved.help, saved.line) == (loaded.value.message, loaded.value.help, loaded.value.line)
+
+
 @pytest.mark.parametrize("estimator", ["grpo", "gspo", "cispo"])
 def test_slimes_rewards_become_advantages(recipe, estimator):
     recipe(MEAN)

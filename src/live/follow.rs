@@ -8,7 +8,7 @@ use std::time::Instant;
 
 use super::event::{LiveEvent, VersionChange};
 use super::options::LiveOptions;
-use super::trial::{DryRuns, Passed, dry_runs};
+use super::trial::{DryRuns, Passed, dry_runs, refuse_lacking};
 use super::version::{Failed, Observed, Published};
 use super::watch::{SETTLE, SETTLE_AT_MOST, Watch};
 use crate::diagnostic::{Diagnostic, Diagnostics};
@@ -161,6 +161,7 @@ impl Shared {
             return Ok(None);
         }
         let recipe = self.options.fit(recipe, true)?;
+        refuse_lacking(&recipe, &self.options)?;
         let ledger = self.ledger();
         let has_its_rows = |observed: &&Arc<Observed>| observed.has_rows_of(&recipe);
         let last = ledger.last.as_ref().filter(has_its_rows).cloned();

@@ -7,7 +7,8 @@
 //! Before a step uses a version, the version must pass these checks, in this order, within [`LiveOptions::deadline`] in total:
 //!
 //! 1. the version compiles with all its imports, and the lint finds no error;
-//! 2. it has the hooks of [`LiveOptions::requires`], and the values that the run sets fit its parameters;
+//! 2. it has the hooks of [`LiveOptions::requires`], the values that the run sets fit its parameters, and it does not need a
+//!    column of [`LiveOptions::lacks`];
 //! 3. `init` succeeds, and `migrate` converts the run's state;
 //! 4. a dry run succeeds on the last batch, with a copy of the state;
 //! 5. dry runs succeed on the last batch on which a version failed at a step, and on small degenerate batches with the columns
@@ -53,6 +54,7 @@ use crate::batch::Batch;
 use crate::diagnostic::{Diagnostic, Diagnostics};
 use crate::script::{Host, Outcome, Recipe, SourceFiles, State};
 use follow::Shared;
+use trial::refuse_lacking;
 use version::{InUse, Observed};
 use watch::ring;
 
@@ -184,6 +186,10 @@ impl LiveRecipe {
         let version = |(recipe, state)| {
             // Like any edited version, a version of a resumed run may lack a parameter that the run sets.
             let recipe = options.fit(recipe, is_resumed)?.on(host);
+            if !is_resumed {
+                let host = host.clone().with_guard(options.guard(host));
+                refuse_lacking(&recipe.on(&host), &options)?;
+            }
             let state = if is_resumed { state } else { recipe.init()? };
             let loaded = Arc::new(Published::of(recipe));
             Ok(InUse { loaded, state })

@@ -1,5 +1,6 @@
 //! The options for watching and checking a recipe.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -29,6 +30,12 @@ pub struct LiveOptions {
     /// The hooks that no version may have, because the run cannot use them, each with the reason. `loss` is refused only if the
     /// version has no `advantage`.
     pub refuses: Vec<(Hook, String)>,
+    /// Columns that no batch of the run has, each with the reason. A version that cannot do a step without such a column is
+    /// rejected, even before the first batch. The reason under the empty name is that of all columns that are not in `gives`.
+    pub lacks: BTreeMap<String, String>,
+    /// The names of all columns that a batch of the run can have, except derived columns; a name that ends in `_` stands for all
+    /// names that begin with it. It is used only if `lacks` has an empty name.
+    pub gives: Vec<String>,
     /// Parameters that the trainer sets only if the recipe reads `token_reward` or `value`. For a recipe with such a parameter, a
     /// reload must not change whether it reads one of these columns.
     pub set_with_returns: Vec<String>,
@@ -57,6 +64,16 @@ impl LiveOptions {
     /// Makes the guard of a version's checks, whose time starts now.
     pub(super) fn guard(&self, host: &Host) -> Arc<Guard> {
         host.guard_for(self.time())
+    }
+
+    /// Returns the reason why no batch of the run has a column; `None` if a batch may have it.
+    pub(super) fn why_lacking(&self, column: &str) -> Option<&str> {
+        let is_it = |given: &String| {
+            given == column || given.ends_with('_') && column.starts_with(given.as_str())
+        };
+        let others = || self.lacks.get("").filter(|_| !self.gives.iter().any(is_it));
+        let why = self.lacks.get(column).or_else(others);
+        why.map(String::as_str)
     }
 
     /// Returns the recipe with the parameter values that the run sets. Fails if its hooks or parameters do not fit the run.

@@ -2,9 +2,10 @@
 
 use std::sync::Arc;
 
+use super::options::LiveOptions;
 use super::version::{InUse, Observed};
-use crate::batch::{Batch, Computed, Level};
-use crate::check::{DEGENERATE, dry_run, shortened, usual, worse};
+use crate::batch::{Batch, Column, Computed, Level};
+use crate::check::{DEGENERATE, dry_run, shortened, usual, without, worse};
 use crate::diagnostic::{Diagnostic, Diagnostics, Severity};
 use crate::number_text::value;
 use crate::script::{Outcome, Recipe, State, Statistics, guarded};
@@ -78,6 +79,40 @@ pub(super) fn dry_runs(
         .and_then(|effect| effect)
         .unwrap_or_default();
     Ok((warnings, effect))
+}
+
+/// Fails if a version cannot do a step of a run without a column that the run's batches lack ([`LiveOptions::lacks`]). It is
+/// tried on different batches at different steps, because it may need the column only for some batches; any batch on which it
+/// does not ask for such a column shows that the run may go well. The batches have all other usual columns, and each further
+/// column for which the version asks.
+pub(super) fn refuse_lacking(recipe: &Recipe, options: &LiveOptions) -> Result<(), Diagnostics> {
+    if options.lacks.is_empty() {
+        return Ok(());
+    }
+    let all = usual();
+    let names = all.columns().chain(all.texts().map(|(name, _)| name));
+    let lacking = names.filter(|name| options.why_lacking(name).is_some());
+    let given = lacking.fold(all.clone(), |batch, name| without(&batch, name));
+    let variants = DEGENERATE.map(|(_, _, of)| of(&given));
+    let fails = |(step, batch): (u64, Batch)| {
+        let mut batch = batch.at_step(1000 * step);
+        for _ in 0..=recipe.reads().len() {
+            let mut error = dry_run(recipe, &batch, &recipe.init().ok()?, false).err()?;
+            let name = error[0].missing_column()?.to_string();
+            if let Some(why) = options.why_lacking(&name) {
+                let first = error.first_mut();
+                first.message = format!("no batch of this run has the column `{name}`");
+                first.help = Some(why.to_string());
+                return Some(error);
+            }
+            let values = (0..batch.layout().responses()).map(|response| (response % 3) as f64);
+            batch = batch.replacing(&name, Column::Response(values.collect()));
+        }
+        None
+    };
+    let batches = [given].into_iter().chain(variants);
+    let errors: Option<Vec<Diagnostics>> = (0..).zip(batches).map(fails).collect();
+    errors.map_or(Ok(()), |mut errors| Err(errors.swap_remove(0)))
 }
 
 /// Returns the run's state, migrated to the new version.

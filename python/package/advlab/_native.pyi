@@ -55,6 +55,8 @@ class _Follow(TypedDict):
     folder: str | None
     keep_batches: int
     refuses: dict[str, str]
+    lacks: dict[str, str]
+    gives: list[str]
     of_returns: list[str]
 
 class Recipe:

@@ -331,6 +331,8 @@ def watch(
     keep_batches: int = 3,
     kept_tokens: int = 1 << 18,
     _refuses: Mapping[str, str] | None = None,
+    _lacks: Mapping[str, str] | None = None,
+    _gives: Sequence[str] = (),
     _of_returns: Sequence[str] = (),
     **params: Any,
 ) -> LiveRecipe:
@@ -352,6 +354,8 @@ def watch(
         "folder": None,
         "keep_batches": whole("keep_batches", keep_batches),
         "refuses": dict(_refuses or {}),
+        "lacks": dict(_lacks or {}),
+        "gives": list(_gives),
         "of_returns": list(_of_returns),
     }
     if folder is None:

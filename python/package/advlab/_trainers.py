@@ -32,6 +32,8 @@ NOT_OVER_TOKENS = (
     "a recipe with a `loss` and no `advantage` gives the advantage -M dloss/dlogp, which needs a loss that is a mean over the M tokens of the "
     "batch; this trainer averages its loss differently"
 )
+OF_TURNS = ("trajectory", "turn", "step_reward")  # The columns that `Turns` adds.
+OF_LOGP = ("old_logp", "logp", "ref_logp", "rollout_logp")  # The columns of log-probs.
 RETURNS = ["token_reward", "value"]
 """If a recipe reads one of these columns, its parameters `gamma` and `lambda` are those of a return, and get the trainer's
 values; otherwise, as for a KL per token, they do not."""
@@ -46,6 +48,12 @@ class Trainer:
     columns: Mapping[str, str] = field(default_factory=dict)
     """The column for each of the trainer's tensors, by the tensor's name, if the two names differ."""
     other: str = ""  # The same for any other column; `{}` stands for its name.
+    lacks: Mapping[str, str] = field(default_factory=dict)
+    """The columns that no setting and no data of this trainer can give, each with the reason. A recipe that cannot do a step
+    without such a column is refused when it is loaded, and so is each save."""
+    gives: Sequence[str] = ()
+    """If no data set adds columns: the columns that a recipe can have besides those in `options`, in `columns` and of turns. A name
+    that ends in `_` stands for all names that begin with it."""
     turns: str = "each turn is a row"  # The meaning of rows for a recipe that names `trajectory`.
     rows_follow: bool = True  # Whether a new version may begin or stop taking turns.
     one_per: tuple[str, str] | None = None
@@ -54,12 +62,20 @@ class Trainer:
 
     def explain(self, error: RecipeError) -> RecipeError:
         """Returns the error and, if a column is missing, adds the option to set."""
-        name = error.missing_column or ""
-        option = {**_left_out, "advantage": ONLY_A_LOSS, **self.options}.get(name, name and self.other.format(name))
-        if not option:
+        name, lacks = error.missing_column, self.refused["_lacks"]
+        option = {**_left_out, **lacks, **self.options}.get(name, self.other.format(name) or lacks.get(""))
+        if not name or not option:
             return error
         place = error.message, error.path, error.line, error.column
         return RecipeError(f"{error}\nIn {self.name}: {option}", *place, option, error.missing_column)
+
+    @property
+    def refused(self) -> dict[str, Any]:
+        """The columns for which `watch` refuses a version, as its arguments."""
+        gives = [*dict.fromkeys([*self.gives, *self.columns.values(), *self.options, *OF_TURNS])] if self.gives else []
+        names = ", ".join(f"`{name}<name>`" if name.endswith("_") else f"`{name}`" for name in gives)
+        only = {"": f"{self.name} gives a recipe only {names}, and the columns that follow from these"} if gives else {}
+        return {"_lacks": {"advantage": ONLY_A_LOSS, **only, **self.lacks}, "_gives": gives}
 
     def open(self, recipe: str, params: dict[str, Any], theirs: Mapping[str, Any], **kept: Any) -> LiveRecipe:
         """Opens the live recipe of these settings, once per process. `theirs` has the trainer's values for parameters that
@@ -77,7 +93,7 @@ class Trainer:
             followed = {name: value for name, value in theirs.items() if value is not None and name not in params}
             is_set = first._reads(RETURNS)
             set_by_trainer = {name: value for name, value in followed.items() if is_set and name in first.params}
-            live = _live[key] = watch(recipe, **kept, _of_returns=list(followed), **{**set_by_trainer, **params})
+            live = _live[key] = watch(recipe, **kept, **self.refused, _of_returns=list(followed), **{**set_by_trainer, **params})
             announce(live, dict.fromkeys(set_by_trainer, f" (set by {self.name})"), self.turns)
         return _live[key]
 

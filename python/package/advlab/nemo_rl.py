@@ -28,6 +28,7 @@ NEMO_RL = Trainer(
         "reference_logprobs": "ref_logp",
         "values": "value",
     },
+    gives=("reward", "reward_"),
 )
 
 LATER = ("advantage_clip_low", "advantage_clip_high", "invalid_tool_call_advantage", "malformed_thinking_advantage")

@@ -26,6 +26,7 @@ OPENRLHF = Trainer(
         "values": "value",
         "rollout_log_probs": "rollout_logp",
     },
+    gives=("reward",),
 )
 
 

@@ -9,10 +9,11 @@ from typing import Any
 
 import numpy as np
 
-from ._trainers import Trainer, kinds_of, of_rows, registry, sees_turns, with_its_rows
+from ._trainers import OF_LOGP, Trainer, kinds_of, of_rows, registry, sees_turns, with_its_rows
 
 RLLM = Trainer(
     "rLLM",
+    lacks=dict.fromkeys((*OF_LOGP, "entropy", "value"), "rLLM passes only rewards and trajectories to an estimator"),
     turns="each step is a row, and all steps of a trajectory get one advantage",
     one_per=("trajectory", "rLLM takes one value for all steps of a trajectory"),
 )

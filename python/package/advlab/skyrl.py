@@ -14,10 +14,8 @@ from ._trainers import Trainer, callers, on_cpu, registry, row_sums, sees_turns,
 
 SKYRL = Trainer(
     "SkyRL",
-    {
-        "value": "`trainer.critic.model.path` adds a critic, which gives this column",
-        **dict.fromkeys(("old_logp", "ref_logp"), "SkyRL passes no log-probs to an estimator"),
-    },
+    {"value": "`trainer.critic.model.path` adds a critic, which gives this column"},
+    gives=("reward", "token_reward"),
 )
 
 MEANS = ("sequence_mean", "seq_mean_token_sum_norm")

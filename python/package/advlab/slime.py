@@ -11,9 +11,16 @@ from typing import Any
 
 import numpy as np
 
-from ._trainers import Trainer, kinds_of, of_rows, pick, sees_turns, with_its_rows
+from ._trainers import OF_LOGP, Trainer, kinds_of, of_rows, pick, sees_turns, with_its_rows
 
-SLIME = Trainer("slime", one_per=("response", "slime takes one value for each response"))
+SLIME = Trainer(
+    "slime",
+    lacks={
+        **dict.fromkeys((*OF_LOGP, "entropy", "value"), "slime computes it only after its hook for rewards, which runs the recipe"),
+        "rollout_logp": "advlab reads no log-probs from slime's samples",
+    },
+    one_per=("response", "slime takes one value for each response"),
+)
 
 
 @with_its_rows

@@ -36,10 +36,13 @@ TINKER = Trainer(
     "Tinker",
     {
         "old_logp": "an action has no log-probs, because its completer leaves `maybe_logprobs` out",
+        "state": "an environment gives `state` in a step's `logs` (a string) or `metrics` (a number)",
+    },
+    lacks={
         "rollout_logp": "the sampler's log-probs are the column `old_logp`",
         "ref_logp": "the cookbook adds its KL to the advantages itself, with `kl_penalty_coef`",
         "value": "Tinker has no critic",
-        "state": "an environment gives `state` in a step's `logs` (a string) or `metrics` (a number)",
+        "entropy": "Tinker returns only the log-probs of the sampled tokens",
     },
 )
 

@@ -20,9 +20,9 @@ from trl import GRPOConfig, RLOOConfig
 from trl import GRPOTrainer as _GRPOTrainer
 from trl import RLOOTrainer as _RLOOTrainer
 
-from ._recipe import LiveRecipe, load, watch
+from ._recipe import LiveRecipe, watch
 from ._trainers import (
-    FITS, Trainer, Unfit, announce, column_name, kind_of, metrics, of_rows, on_cpu, pick, plain, refusals, resume, save,
+    FITS, OF_LOGP, Trainer, Unfit, announce, column_name, kind_of, metrics, of_rows, on_cpu, pick, plain, refusals, resume, save,
 )  # fmt: skip
 
 TRL = Trainer(
@@ -32,8 +32,6 @@ TRL = Trainer(
         "num_iterations`: set `num_iterations=2`, or a larger `steps_per_generation`",
         "ref_logp": "`beta` above 0 adds the reference policy, which gives this column",
         "rollout_logp": "`use_vllm=True` keeps the sampler's log-probs",
-        "value": "GRPOTrainer and RLOOTrainer have no critic",
-        "entropy": "TRL does not compute entropies before the advantage",
         "teacher_logp": "TRL runs no teacher: a subclass with `GRPOMixin` adds `teacher_per_token_logps` to what "
         "`_generate_and_score_completions` returns (docs/mixing.md)",
     },
@@ -43,10 +41,14 @@ TRL = Trainer(
         "sampling_per_token_logps": "rollout_logp",
         "teacher_per_token_logps": "teacher_logp",
     },
+    lacks={
+        "value": "GRPOTrainer and RLOOTrainer have no critic",
+        "entropy": "TRL does not compute entropies before the advantage",
+    },
 )
 NO_LOGP = "RLOOTrainer has no log-probs of tokens: use GRPOTrainer"
 NO_TOKENS = ("trajectory", "RLOOTrainer takes one value for each response: use GRPOTrainer")
-TRL_RLOO = Trainer("TRL", {**TRL.options, **dict.fromkeys(TRL.columns.values(), NO_LOGP)}, one_per=NO_TOKENS)
+TRL_RLOO = Trainer("TRL", lacks={**TRL.lacks, **dict.fromkeys((*OF_LOGP, "teacher_logp"), NO_LOGP)}, one_per=NO_TOKENS)
 
 WITHOUT_EFFECT = {
     GRPOConfig: (
@@ -105,8 +107,10 @@ class GRPOMixin:
         **kwargs: Any,
     ):
         params = recipe_params or {}
+        # A subclass may add log-probs to a batch.
+        refused = (TRL_RLOO if type(self) is RLOOTrainer else TRL).refused
         # A mistake is reported before a model is loaded, and on each process.
-        load(recipe, **params)
+        watch(recipe, **refused, **params).close()
         for given in (*args, *kwargs.values()):
             _refuse_what_has_no_effect(given)
         super().__init__(*args, **kwargs)
@@ -125,7 +129,7 @@ class GRPOMixin:
         refuses = refusals(self._advlab_mean or "tokens", why)
         self.advlab = None
         if self.accelerator.is_main_process:
-            self.advlab = watch(recipe, folder=recipe_folder, keep_batches=recipe_batches, _refuses=refuses, **params)
+            self.advlab = watch(recipe, folder=recipe_folder, keep_batches=recipe_batches, _refuses=refuses, **refused, **params)
             announce(self.advlab, {})
         features = getattr(self.train_dataset, "features", None) or {}
         is_text = {name: "string" in feature.dtype for name, feature in features.items() if isinstance(feature, Value)}

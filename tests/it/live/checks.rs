@@ -1,7 +1,8 @@
 //! What a version must pass: nothing that would fail at the next step is published, and nothing that would not is kept out.
 
 use advlab::live::LiveOptions;
-use advlab::script::{Hook, ParamValue};
+use advlab::script::{Hook, Host, ParamValue, State};
+use advlab::{Diagnostics, LiveRecipe};
 
 use super::lab::{A_WHILE, Lab, batch, batch_with, set, times, within};
 
@@ -66,6 +67,111 @@ fn what_fails_on_the_last_batch_is_rejected() {
     assert!(has_loss() && published.from != published.to);
     lab.publish(&times(3));
     assert!(!has_loss());
+}
+
+/// At load and at a save, with the same reason; what may go well for some batch is let through.
+#[test]
+fn a_version_that_needs_a_column_that_no_batch_has_is_refused_before_the_first() {
+    let options = |lacks: &[(&str, &str)], gives: &[&str]| LiveOptions {
+        lacks: lacks
+            .iter()
+            .map(|(name, why)| (name.to_string(), why.to_string()))
+            .collect(),
+        gives: gives.iter().map(|name| name.to_string()).collect(),
+        ..LiveOptions::default()
+    };
+    let some = options(
+        &[("old_logp", "no log-probs"), ("logp", "no log-probs")],
+        &[],
+    );
+    let only = options(
+        &[("", "only rewards"), ("value", "no critic")],
+        &["reward", "part_"],
+    );
+    let kl = "fn params() { #{ kl: #{ value: 0.0 } } }\nfn advantage(batch, p) { if p.kl > 0 { batch.logp } else { batch.reward } }";
+    let with_loss = "fn loss(batch, p) { batch.logp.mean(\"batch\") }";
+    for (options, body, why) in [
+        (&some, "batch.old_logp", Some("no log-probs")),
+        (&some, "batch.mine * batch.logp", Some("no log-probs")),
+        (
+            &some,
+            "batch.key(\"name\"); batch[\"old_logp\"]",
+            Some("no log-probs"),
+        ),
+        (&some, "batch.mine * batch.value + batch.truncated", None),
+        (
+            &some,
+            "if batch.has(\"old_logp\") { batch.old_logp } else { batch.reward }",
+            None,
+        ),
+        (
+            &some,
+            "if batch.step < 3000 { batch.old_logp } else { batch.reward }",
+            None,
+        ),
+        (
+            &some,
+            "if batch.reward.max(\"batch\").value() > 0 { batch.old_logp } else { batch.reward }",
+            None,
+        ),
+        (
+            &some,
+            "let m = #{ old_logp: batch.reward }; m.old_logp",
+            None,
+        ),
+        (&some, "try { batch.old_logp } catch { batch.reward }", None),
+        (&only, "batch.value", Some("no critic")),
+        (&only, "batch.mine", Some("only rewards")),
+        (&only, "batch.truncated", Some("only rewards")),
+        (&only, "batch.logp", Some("only rewards")),
+        (
+            &only,
+            "batch.reward + batch.part_format + batch.length + batch.correct",
+            None,
+        ),
+    ] {
+        let script = advantage(body);
+        let loaded = |options: LiveOptions| -> Result<LiveRecipe, Diagnostics> {
+            let recipe = Host::new().compile("mine", &script)?;
+            LiveRecipe::without_file(&Host::new(), recipe, options)
+        };
+        let mut lab = Lab::with(&times(1), options.clone());
+        match (loaded(options.clone()), why) {
+            (Ok(_), None) => drop(lab.publish(&script)),
+            (Err(error), Some(why)) => {
+                let said = error[0].message.clone();
+                assert!(
+                    said.starts_with("no batch of this run has the column `"),
+                    "{error}"
+                );
+                assert_eq!(error[0].help.as_deref(), Some(why), "{body}");
+                lab.reject(&script, &said);
+                lab.step();
+                lab.reject(&format!("{script}// again"), &said);
+            }
+            (found, why) => panic!("{body}: {:?} instead of {why:?}", found.err()),
+        }
+        // A version that has run already is not tried again.
+        let recipe = Host::new().compile("mine", &script).unwrap();
+        let left = vec![(recipe, State::default())];
+        assert!(
+            loaded(LiveOptions {
+                left,
+                ..options.clone()
+            })
+            .is_ok(),
+            "{body}"
+        );
+    }
+    // A parameter decides, and a loss beside an advantage does not run.
+    let lab = Lab::with(&format!("{kl}\n{with_loss}"), some.clone());
+    lab.nothing();
+    let set = LiveOptions {
+        settings: vec![("kl".into(), "1".into())],
+        ..some
+    };
+    let recipe = Host::new().compile("mine", kl).unwrap();
+    assert!(LiveRecipe::without_file(&Host::new(), recipe, set).is_err());
 }
 
 #[test]
