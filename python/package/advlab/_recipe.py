@@ -267,7 +267,8 @@ class LiveRecipe(_Hooks):
         if not self._refresh(timeout):
             raise TimeoutError(f"{self.name} has not been checked within {timeout} s")
         before, self._seen = self._seen, self.serial
-        return self._seen != before
+        # If a version failed at a step, the newest version is an earlier one again.
+        return self._seen > before
 
     def state_dict(self) -> dict[str, Any]:
         """Returns the data for a checkpoint, which JSON can hold: the version of the last step with its text, its parameters and
