@@ -212,20 +212,22 @@ def test_as_many_batches_stay_in_the_folder_as_the_variable_says(recipe, monkeyp
 
 @pytest.mark.parametrize("by_token", [False, True])
 def test_a_loss_of_zero_is_explained_once(caplog, monkeypatch, script, by_token):
-    """Advantages of 1 and -1 cancel over responses, and over tokens only if both responses have as many."""
+    """The advantages cancel over responses, and over tokens only if all responses have as many; the gradient mass is of the same mean."""
     recipe = advlab.load(script("fn advantage(batch, p) { batch.reward" + " + 0 * batch.old_logp" * by_token + " }"))
-    for rows, mean, is_told in [
-        ([[1, 1], [1, 1]], "tokens", True), ([[1, 1], [1, 1]], "sum", True), ([[1, 1], [1, 0]], "tokens", False),
-        ([[1, 1], [1, 0]], "responses", True), ([[0, 0], [0, 0]], "tokens", False),
+    for rewards, lengths, mean, mass in [
+        ([1, -1], [2, 2], "tokens", "1"), ([1, -1], [2, 2], "sum", "1"), ([1, -1], [2, 1], "tokens", None),
+        ([1, -1], [2, 1], "responses", "1"), ([1, -1], [0, 0], "tokens", None), ([1, 1, -2], [1, 1, 2], "responses", "1.33"),
+        ([2, -1], [1, 2], "tokens", "1.33"),
     ]:  # fmt: skip
         monkeypatch.setattr(_trainers, "_warned", set())
         caplog.clear()
+        mask = np.array([[place < length for place in range(2)] for length in lengths])
         for size in (1.0, 0.5):
-            mask = np.array(rows)
-            out = recipe.advantage(reward=np.array([size, -size]), groups=[0, 0], mask=mask, old_logp=np.zeros((2, 2)))
+            reward = size * np.array(rewards)
+            out = recipe.advantage(reward=reward, groups=[0] * len(reward), mask=mask, old_logp=np.zeros(mask.shape))
             _trainers.explain_zero(out.advantage, mask, mean)
-        assert caplog.text.count("is 0 while logp = old_logp") == is_told, (rows, mean)
-        assert not is_told or "the mean of |A| is 1)" in caplog.text
+        assert caplog.text.count("is 0 while logp = old_logp") == (mass is not None), (lengths, mean)
+        assert mass is None or f"the sum of abs(dloss/dlogp), is {mass} (" in caplog.text, (lengths, mean)
 
 
 @pytest.mark.parametrize("kind", ["numpy", "torch"])

@@ -517,8 +517,10 @@ def explain_zero(advantage: Any, mask: Any, mean: str) -> None:
         return
     _warned.add("loss 0")
     if abs((sums / each).sum()) <= 1e-6 * abs(sums / each).sum():
+        # While logp = old_logp, |dloss/dlogp| of a token is the token's share of the mean, times |A|.
+        mass = (sizes / each).sum() / (counts > 0).sum() if over == "responses" else sizes.sum() / counts.sum()
         told = f"the advantages cancel over {over}, so a loss averaged over {over} is 0 while logp = old_logp, but its gradient is not 0"
-        log.warning("%s (the mean of |A| is %.3g): see docs/loss_zero.md", told, sizes.sum() / counts.sum())
+        log.warning("%s: its gradient mass, the sum of abs(dloss/dlogp), is %.3g (see docs/loss_zero.md)", told, mass)
 
 
 def warn_of_unknown_loss(live: LiveRecipe, setting: str) -> None:
