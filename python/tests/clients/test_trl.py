@@ -256,6 +256,29 @@ def test_turns_of_a_rollout_function_are_credited(tmp_path, script, recipe):
                 assert torch.allclose(values, torch.tensor(next(expected)).float().expand_as(values), atol=1e-5)
 
 
+@pytest.mark.parametrize("rows", ["", ' + 0 * batch.reward.last("trajectory")'])
+def test_lists_of_a_data_set_are_numbers_of_turns(tmp_path, script, rows):
+    """A run on a `Dataset` with a number for each turn, whether the recipe's rows are responses or turns."""
+    lists = [[0.5, 1.0], [0.25, -2.0]]
+    data = Dataset.from_dict({"prompt": ["a b", "c d"] * 8, "turn_rewards": lists * 8})
+    path, settings = script(f"fn advantage(batch, p) {{ batch.turn_rewards{rows} }}"), {"rollout_func": rolled, "learning_rate": 0.1}
+    run = trainer(tmp_path, path, reward_funcs=(many_a,), max_steps=2, train_dataset=data, **settings)
+    before = torch.nn.utils.parameters_to_vector(run.model.parameters()).clone()
+    seen, given, theirs = watched(run), [], run._calculate_rewards
+    run._calculate_rewards = lambda inputs, *more: given.append([row["prompt"] for row in inputs]) or theirs(inputs, *more)
+    run.train()
+    assert (torch.nn.utils.parameters_to_vector(run.model.parameters()) - before).abs().max() > 1e-3
+    found = set()
+    for (output, _), prompts in zip(seen, given, strict=True):
+        mask = output["completion_mask"] * output["tool_mask"]
+        for advantage, counts, prompt in zip(output["advantages"], mask, prompts, strict=True):
+            own, at = lists[prompt == "c d"], counts.nonzero()[:, 0]
+            # The first turn has up to three tokens.
+            assert torch.equal(advantage, torch.where(torch.arange(len(counts)) < 3, own[0], own[1]) * counts)
+            found.add((prompt, bool((at >= 3).any())))
+    assert found >= {("a b", True), ("c d", True)} and {has_two for _, has_two in found} == {True, False}
+
+
 class Room:
     """An environment of TRL with a number for each turn."""
 
