@@ -1,8 +1,9 @@
 """What the GRPO of each trainer gives on batches at the edges, as the rows of a table in docs/trainers.md.
 
-PYTHONPATH=slime:SkyRL:RL:OpenRLHF:rllm:prime-rl/src python docs/experiments/trainers_on_edges.py
+PYTHONPATH=slime:SkyRL:RL:OpenRLHF:rllm:prime-rl/src:miles:AReaL:ROLL python docs/experiments/trainers_on_edges.py
 
-TRL, verl, torch and advlab belong in the environment, checkouts of the other trainers on PYTHONPATH. The functions are the trainers'
+TRL, verl, tinker-cookbook, torch and advlab belong in the environment, checkouts of the other trainers on PYTHONPATH (OpenRLHF: or
+the folder `purelib` of its unpacked wheel). The functions are the trainers'
 own. Imports of theirs that are not installed (vLLM, DeepSpeed, ...) are replaced by empty ones, which no function here calls.
 """
 
@@ -21,6 +22,7 @@ from types import SimpleNamespace
 from unittest.mock import MagicMock
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
+os.environ.setdefault("ROLL_LOG_DIR", tempfile.mkdtemp())
 sys.path.insert(0, str(Path(__file__).parents[2] / "python" / "tests"))
 
 import numpy as np
@@ -132,6 +134,41 @@ def slime(groups):
     return manager._post_process_rewards(samples)[1]
 
 
+def miles(groups):
+    module, args = theirs("miles.ray.rollout.train_data_conversion"), Settings(
+        advantage_estimator="grpo", rewards_normalization=True, grpo_std_normalization=True, n_samples_per_prompt=len(groups[0])
+    )  # fmt: skip
+    rewards, names = flat(groups)
+    samples = [
+        SimpleNamespace(index=at, group_index=name, rollout_id=None, get_reward_value=lambda _, reward=reward: reward)
+        for at, (reward, name) in enumerate(zip(rewards.tolist(), names, strict=True))
+    ]
+    return module._post_process_rewards(args, samples, None)[1]
+
+
+def areal(groups):
+    """The normalisation of rewards (`reward_norm`) of AReaL's example of GRPO."""
+    theirs("areal")  # The modules below import each other in a circle, which works only from here.
+    settings = theirs("areal.api.cli_args").NormConfig(mean_level="group", std_level="group", group_size=len(groups[0]))
+    return theirs("areal.utils.data").Normalization(settings)(flat(groups)[0], group_sizes=[len(group) for group in groups])
+
+
+def roll(groups):
+    count = SimpleNamespace(generating_args=SimpleNamespace(num_return_sequences=len(groups[0])))
+    settings = SimpleNamespace(adv_estimator="grpo", actor_infer=count, reward_clip=None)
+    data = SimpleNamespace(batch={"response_level_rewards": flat(groups)[0]})
+    data, _ = theirs("roll.utils.functionals").reward_postprocess(data, settings, {})
+    return data.batch["response_level_rewards"]
+
+
+def tinker(groups):
+    types = theirs("tinker_cookbook.rl.types")
+    given = [
+        types.TrajectoryGroup([types.Trajectory([], None) for _ in group], list(group), [{} for _ in group]) for group in groups
+    ]
+    return torch.cat(theirs("tinker_cookbook.rl.data_processing").compute_advantages(given))
+
+
 def nemo_rl(groups):
     rewards, names = flat(groups)
     settings = SimpleNamespace(use_leave_one_out_baseline=True, normalize_rewards=True)
@@ -202,6 +239,7 @@ def commit(package):
 TRAINERS = [
     ("advlab", ours, "advlab"), ("verl", verl, "verl"), ("TRL", trl, "trl"), ("SkyRL", skyrl, "skyrl"), ("slime", slime, "slime"),
     ("NeMo-RL", nemo_rl, "nemo_rl"), ("OpenRLHF", openrlhf, "openrlhf"), ("rLLM", rllm, "rllm"), ("prime-rl", prime_rl, "prime_rl"),
+    ("Tinker's cookbook", tinker, "tinker_cookbook"), ("miles", miles, "miles"), ("AReaL", areal, "areal"), ("ROLL", roll, "roll"),
 ]  # fmt: skip
 
 
