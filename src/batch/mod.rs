@@ -71,21 +71,39 @@ pub(crate) fn references(text: &str) -> Vec<Cow<'_, str>> {
     list.into_iter().map(Cow::Owned).collect()
 }
 
-/// Returns whether `answer` replaces `solution` as the reference. It does if the solution is blank, or is a worked solution that
-/// does not mark its answer, and thus would be compared as a whole.
+/// Returns whether `answer` replaces `solution` as the reference. It does if the solution is blank, or is a text that does not mark
+/// its answer, and thus would be compared as a whole.
 pub(crate) fn is_replaced(solution: &str, _answer: &str) -> bool {
     #[cfg(feature = "answers")]
-    let is_worked = !_answer.trim().is_empty()
-        && solution.len() > SHORT.max(2 * _answer.len())
-        && advlab_answers::answer(solution) != advlab_answers::reference(solution);
+    let is_worked = !_answer.trim().is_empty() && is_worked(solution, _answer);
     #[cfg(not(feature = "answers"))]
     let is_worked = false;
     solution.trim().is_empty() || is_worked
 }
 
-/// A solution of at most this many bytes is never a worked solution.
+/// Returns whether a solution is a text that does not mark its answer. A short text is one only if `answer` is a value and the text
+/// is not, because a few words can be an answer, and `answer` can be what a policy said.
 #[cfg(feature = "answers")]
-const SHORT: usize = 40;
+fn is_worked(solution: &str, answer: &str) -> bool {
+    use advlab_answers::{answer as found, reference};
+    const SHORT: usize = 40;
+    let (value, marked) = (found(solution), reference(solution));
+    let is_marked = value == marked;
+    if !is_marked && solution.len() > SHORT.max(2 * answer.len()) {
+        return true;
+    }
+    if found(answer) != reference(answer) {
+        return false;
+    }
+    // The text behind a mark such as "the answer is" may be no answer either.
+    let text = marked.filter(|_| is_marked);
+    let text = text.as_deref().unwrap_or(solution).trim();
+    let is_word = |word: &&str| word.chars().filter(|letter| letter.is_alphabetic()).count() > 1;
+    let words = text.split_whitespace().filter(is_word).count();
+    let is_arithmetic = !text.contains(char::is_alphabetic) && text.matches('=').count() > 1;
+    let is_nothing = ["n/a", "na", "none", "null", "nan"].contains(&&*text.to_lowercase());
+    is_arithmetic || is_nothing || words > 4 || words > 2 && found(text).is_none()
+}
 
 /// The data of one training step: named columns over a [`Layout`].
 ///

@@ -83,6 +83,15 @@ impl Cell<'_> {
         }
     }
 
+    /// Returns the number that a string holds, such as the step in the tables that TRL logs.
+    pub(super) fn number_in_text(&self) -> Option<f64> {
+        match self {
+            Cell::Text(text) => text.trim().parse().ok(),
+            Cell::Json(raw) if self.kind() == JsonType::String => text(raw).trim().parse().ok(),
+            _ => None,
+        }
+    }
+
     /// Returns the value as JSON.
     pub(super) fn json(&self) -> Cow<'_, str> {
         match self {
@@ -296,11 +305,36 @@ fn wrong(line: &str, error: &serde_json::Error) -> Diagnostic {
     }
 }
 
-pub(super) fn types(line: &str) -> Result<Vec<(String, JsonType)>> {
-    let fields = fields(line)?.into_iter();
-    Ok(fields
-        .map(|(key, value)| (text(key).into_owned(), type_of(value)))
-        .collect())
+/// The fields of some lines in order, with their types, and the index of each name.
+#[derive(Default)]
+pub(super) struct FieldTypes {
+    pub(super) all: Vec<(String, JsonType)>,
+    by_name: HashMap<String, usize>,
+}
+
+impl FieldTypes {
+    /// Adds the fields of a line. A field's type is that of its first value that is not null.
+    pub(super) fn add(&mut self, line: &str) -> Result<()> {
+        for (at, (key, value)) in fields(line)?.into_iter().enumerate() {
+            let (name, kind) = (text(key), type_of(value));
+            // Most lines have the same fields in the same order.
+            let is_next = self.all.get(at).is_some_and(|(next, _)| *next == name);
+            let found = if is_next {
+                Some(at)
+            } else {
+                self.by_name.get(&*name).copied()
+            };
+            match found.map(|found| &mut self.all[found].1) {
+                None => {
+                    self.by_name.insert(name.to_string(), self.all.len());
+                    self.all.push((name.into_owned(), kind));
+                }
+                Some(known) if *known == JsonType::Null => *known = kind,
+                Some(_) => {}
+            }
+        }
+        Ok(())
+    }
 }
 
 /// Returns the text of a quoted string. Half of a surrogate pair, which a truncated completion may end with, becomes U+FFFD.

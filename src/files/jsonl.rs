@@ -8,7 +8,7 @@ use std::sync::Arc;
 use crc32c::crc32c_append;
 
 use super::added::NewColumn;
-use super::cell::{self, BYTE_ORDER_MARK, Cell, JsonType};
+use super::cell::{self, BYTE_ORDER_MARK, Cell, FieldTypes, JsonType};
 use super::options::ReadOptions;
 use super::place::{Place, Result, changed};
 use super::room::{ROW, Room};
@@ -85,15 +85,29 @@ impl<'a> Blocks<'a> {
         }
     }
 
-    /// Advances to the first block with a response, and returns the fields of the first response with the types of their values.
+    /// Advances to the first block with a response, and returns the fields of its first part, because the first response may lack
+    /// a field that the others have.
     pub(super) fn begin(&mut self) -> Result<Vec<(String, JsonType)>> {
         let room = Room::now();
         while !self.block.is_empty() {
+            let (mut fields, mut read) = (None::<FieldTypes>, 0);
             for (line, number) in lines(&self.block).zip(self.passed + 1..) {
-                let here = |error: Diagnostic| error.on_line(number).in_file(&self.path);
-                if let Some(text) = text(line).map_err(here)? {
-                    return cell::types(text).map_err(here);
+                let added = text(line).and_then(|text| {
+                    text.map_or(Ok(()), |text| fields.get_or_insert_default().add(text))
+                });
+                read += line.len();
+                let is_first = fields.as_ref().is_none_or(|fields| fields.all.is_empty());
+                match added {
+                    Err(error) if is_first => {
+                        return Err(error.on_line(number).in_file(&self.path));
+                    }
+                    Ok(()) if is_first || read < PART => {}
+                    // An error in a later line is reported when that line is read.
+                    _ => break,
                 }
+            }
+            if let Some(fields) = fields {
+                return Ok(fields.all);
             }
             self.passed += lines(&self.block).count();
             let fits = room.check(ROW * self.passed as u64, "its lines take");

@@ -27,6 +27,10 @@ const NO_CONTENT: &str =
 /// The types of a message's parts, and of items without an author, that hold text.
 const TEXT: [&str; 4] = ["text", "output_text", "input_text", "message"];
 
+/// Words in the types of parts without text of the policy, such as `tool_use`, and in the names of their fields.
+const NO_TEXT: &str = "tool call function image audio video file data think thought reason refusal document source search \
+    code result step guard cache";
+
 /// The fields of an object that hold the reference, as in verl's `reward_model`.
 const REFERENCES: &str = "ground_truth answer final_answer solution target reference";
 
@@ -194,34 +198,58 @@ fn content<'a>(fields: &Fields<'a>) -> Result<Cow<'a, str>, String> {
             false => Err("a message without `content`".to_string()),
         };
     };
-    let parts = match cell::type_of(raw) {
-        JsonType::String => return Ok(cell::text(raw)),
-        JsonType::Array => cell::elements(raw).unwrap_or_default(),
-        _ => vec![raw],
-    };
-    let texts = parts
-        .iter()
-        .map(|part| text_of_part(part))
-        .collect::<Result<Vec<_>, _>>()?;
-    let texts: Vec<Cow<str>> = texts.into_iter().flatten().collect();
-    Ok(texts.join("\n").into())
+    let mut strange = None;
+    let text = text_of(raw, &mut strange)?;
+    match (text, strange) {
+        (None, Some(kind)) => Err(format!("a message whose content holds {kind}, and no text")),
+        (text, _) => Ok(text.unwrap_or_default()),
+    }
 }
 
-/// Returns the text of a part; `None` if the part is an image, a call or a thought.
-fn text_of_part(raw: &str) -> Result<Option<Cow<'_, str>>, String> {
+/// Returns the text of a message's content, or of a part of it; `None` if it is an image, a call or a thought. If a part has an
+/// unknown form, `strange` describes it.
+fn text_of<'a>(raw: &'a str, strange: &mut Option<String>) -> Result<Option<Cow<'a, str>>, String> {
     let wrong = || format!("a message whose content holds {}", describe(raw));
     let fields = match cell::type_of(raw) {
+        JsonType::Null => return Ok(None),
         JsonType::String => return Ok(Some(cell::text(raw))),
         JsonType::Object => cell::fields(raw).map_err(|_| wrong())?,
+        JsonType::Array => {
+            let parts = cell::elements(raw).unwrap_or_default().into_iter();
+            let texts = parts.filter_map(|part| text_of(part, strange).transpose());
+            let texts = texts.collect::<Result<Vec<_>, _>>()?;
+            return Ok((!texts.is_empty()).then(|| texts.join("\n").into()));
+        }
         _ => return Err(wrong()),
     };
-    let kind = string(&fields, "type");
-    if kind.as_ref().is_some_and(|kind| !TEXT.contains(&&**kind))
-        || cell::value_of(&fields, "thought") == Some("true")
-    {
-        return Ok(None);
+    let kind = string(&fields, "type").filter(|kind| !TEXT.contains(&&**kind));
+    let is_thought = cell::value_of(&fields, "thought") == Some("true");
+    let mut texts = CONTENT
+        .iter()
+        .filter_map(|name| cell::value_of(&fields, name));
+    let text = texts.clone().find(|text| *text != "null").or(texts.next());
+    match (kind, text) {
+        (None, Some(text)) if !is_thought => text_of(text, strange),
+        (kind, _) => {
+            // Without a type, the name of a part's field says what the part is, as in `functionCall`.
+            let names = fields.iter().map(|(name, _)| cell::text(name));
+            let mut kinds = kind
+                .iter()
+                .cloned()
+                .chain({ names }.filter(|_| kind.is_none()));
+            let is_known = |kind: Cow<str>| {
+                let kind = kind.to_ascii_lowercase();
+                NO_TEXT.split(' ').any(|known| kind.contains(known))
+            };
+            if !is_thought && !kinds.any(is_known) {
+                strange.get_or_insert_with(|| match kind {
+                    Some(kind) => format!("a part of the type `{kind}`"),
+                    None => describe(raw),
+                });
+            }
+            Ok(None)
+        }
     }
-    Ok(string(&fields, "text").or_else(|| string(&fields, "content")))
 }
 
 /// Returns the reference: a text, a number, a list of one reference, or an object with the reference in one of the fields
@@ -285,11 +313,16 @@ impl Choices {
     pub(super) fn notes(self) -> impl Iterator<Item = String> {
         self.0.into_iter().map(|(choice, count, place)| {
             let what = match choice {
-                Choice::Answer => "the reference is `answer`, because `solution` is a worked solution that marks no answer",
+                Choice::Answer => {
+                    "the reference is `answer`, because `solution` is a text that marks no answer"
+                }
                 Choice::AnyOfList => "the reference is a list of texts, any of which is accepted",
                 Choice::FieldOfObject => "the reference is a field of an object",
             };
-            format!("{what}: {} (the first: {place})", counted(count, "response"))
+            format!(
+                "{what}: {} (the first: {place})",
+                counted(count, "response")
+            )
         })
     }
 }

@@ -15,6 +15,8 @@ pub struct ReadOptions<'a> {
     /// The columns whose tensors [B, T], arrays and texts are read, such as [`Recipe::columns`](crate::Recipe::columns); `None`
     /// for all columns. The lengths of responses and the precision of the batch do not depend on this choice.
     pub columns: Option<&'a BTreeSet<String>>,
+    /// Whether a file without rewards is read, because the caller needs none.
+    pub unrewarded: bool,
     /// The treatment of a response that has no reward.
     pub unscored: Unscored,
     /// The tokenizer that counts the tokens of completions if no column gives lengths; without a tokenizer, words are counted.

@@ -25,8 +25,9 @@ use safetensors::Dtype;
 use serde_json::Value;
 
 use super::added::{AddedValues, NewColumn};
-use super::cell::{self, Cell};
+use super::cell::{self, Cell, JsonType};
 use super::format::has_ending;
+use super::jsonl::{self, Blocks};
 use super::messages::TextKind;
 use super::options::ReadOptions;
 use super::place::{Place, changed};
@@ -34,6 +35,7 @@ use super::room::{ROW, Room};
 use super::schema::{FileKind, Keep, Schema};
 use super::table::{ColumnData, FileColumn, Table};
 use super::text::{self, Lines, Progress};
+use super::unfold;
 use crate::diagnostic::{Diagnostic, Diagnostics};
 use crate::panics::caught;
 use crate::parallel::each_with;
@@ -73,7 +75,27 @@ fn open(file: File) -> io::Result<Reader> {
     )))
 }
 
-/// Returns the lines of a file, or of all files of a folder in turn; each row of a parquet file becomes a line of JSON.
+/// Returns whether the first rows of a file hold several responses each, as those of OpenR1-Math do.
+fn holds_several(file: &Reader) -> io::Result<bool> {
+    /// The number of rows that are looked at, because the first rows may hold no response.
+    const FIRST: usize = 16;
+    let roots = file.metadata().file_metadata().schema().get_fields();
+    let mut names = roots.iter().map(|root| root.name());
+    if !names.any(|name| ["completions", "generations"].contains(&name)) {
+        return Ok(false);
+    }
+    let holds = |row: &Row| {
+        let fields = line(row);
+        cell::fields(&fields).is_ok_and(|fields| unfold::responses(&fields).is_some())
+    };
+    whole(|| {
+        let mut rows = file.get_row_iter(None)?.take(FIRST);
+        rows.try_fold(false, |any, row| Ok(any || holds(&row?)))
+    })
+}
+
+/// Returns the lines of a file, or of all files of a folder in turn; each row of a parquet file becomes a line of JSON, or a line
+/// for each of its responses.
 pub(super) fn lines<'a>(path: &Path, progress: &'a Progress) -> io::Result<Lines<'a>> {
     text::lines(path, progress, |file, progress| {
         if !has_ending(file, "parquet") {
@@ -84,12 +106,26 @@ pub(super) fn lines<'a>(path: &Path, progress: &'a Progress) -> io::Result<Lines
         let file = open(file)?;
         let rows = u64::try_from(file.metadata().file_metadata().num_rows());
         let bytes = length / rows.unwrap_or(1).max(1);
+        let are_several = holds_several(&file)?;
         let mut rows = RowIter::from_file_into(Box::new(file));
-        Ok(text::of_each(std::iter::from_fn(move || {
+        let lines = std::iter::from_fn(move || {
             let row = whole(|| rows.next().transpose()).transpose()?;
             progress.add(bytes);
-            Some(row.map(|row| line(&row) + "\n"))
-        })))
+            Some(row.map(|row| line(&row)))
+        });
+        Ok(text::of_each(lines.flat_map(
+            move |line| -> Box<dyn Iterator<Item = _> + Send> {
+                let unfolded = line
+                    .as_deref()
+                    .ok()
+                    .filter(|_| are_several)
+                    .and_then(unfold::columns);
+                match unfolded {
+                    Some(rows) => Box::new(rows.map(|row| Ok(row + "\n"))),
+                    None => Box::new(std::iter::once(line.map(|line| line + "\n"))),
+                }
+            },
+        )))
     })
 }
 
@@ -171,6 +207,10 @@ pub(super) fn read(path: &Path, options: &ReadOptions) -> Result<Table, Diagnost
     let file = || regular_file::open(path).and_then(open);
     let sum = checksum_of_end(path).map_err(failed)?;
     let first = file().map_err(failed)?;
+    if holds_several(&first).map_err(failed)? {
+        let progress = Progress::new(options.progress);
+        return jsonl::read(Blocks::new(path, lines(path, &progress))?, options);
+    }
     let metadata = first.metadata().file_metadata();
     let rows = usize::try_from(metadata.num_rows()).unwrap_or(0);
     let roots = metadata.schema().get_fields();
@@ -181,7 +221,14 @@ pub(super) fn read(path: &Path, options: &ReadOptions) -> Result<Table, Diagnost
     };
     let fields = fields.get_column_iter();
     let fields = fields.map(|(name, field)| (name.clone(), cell_of(field).kind()));
-    let fields: Vec<_> = fields.collect();
+    let mut fields: Vec<_> = fields.collect();
+    let nulls = fields
+        .iter_mut()
+        .zip(roots)
+        .filter(|((_, kind), _)| *kind == JsonType::Null);
+    for ((_, kind), root) in nulls {
+        *kind = whole(|| first_type(&first, root)).map_err(failed)?;
+    }
     let schema = Schema::new(path, options, &fields, FileKind::Lines)?;
     let own = roots.iter().map(|root| (root, root.name()));
     let nested = schema.nested.iter().filter_map(|path| {
@@ -270,6 +317,25 @@ fn is_text(root: &Type) -> bool {
     root.is_primitive() && root.get_physical_type() == Physical::BYTE_ARRAY
 }
 
+/// Returns the type of a column's first value that is not null.
+fn first_type(file: &Reader, root: &TypePtr) -> Result<JsonType> {
+    for row in rows_of_column(file, root)? {
+        match row?.get_column_iter().next() {
+            None | Some((_, Field::Null)) => {}
+            Some((_, field)) => return Ok(cell_of(field).kind()),
+        }
+    }
+    Ok(JsonType::Null)
+}
+
+/// Returns the rows of a file with one column alone.
+fn rows_of_column<'f>(file: &'f Reader, root: &TypePtr) -> Result<RowIter<'f>> {
+    // The projected schema must have the same name as the schema in the file.
+    let name = file.metadata().file_metadata().schema().name();
+    let schema = Type::group_type_builder(name).with_fields(vec![root.clone()]);
+    file.get_row_iter(Some(schema.build()?))
+}
+
 fn read_column(file: &Reader, root: &TypePtr, column: &mut FileColumn) -> Result<()> {
     let is_own = column.name() == root.name();
     if let Some(leaf) = list_of(file, root, &column.keep).filter(|_| is_own) {
@@ -287,11 +353,7 @@ fn read_column(file: &Reader, root: &TypePtr, column: &mut FileColumn) -> Result
         column.filled = rows.sum();
         return Ok(());
     }
-    // The projected schema must have the same name as the schema in the file.
-    let name = file.metadata().file_metadata().schema().name();
-    let schema = Type::group_type_builder(name).with_fields(vec![root.clone()]);
-    let rows: RowIter = file.get_row_iter(Some(schema.build()?))?;
-    for (response, row) in rows.enumerate() {
+    for (response, row) in rows_of_column(file, root)?.enumerate() {
         let row = row?;
         match row.get_column_iter().next() {
             Some((_, field)) if is_own => column.push(response, &cell_of(field)),
@@ -500,11 +562,19 @@ pub(super) fn add(
     output: &Path,
     place: Option<&Place>,
 ) -> std::result::Result<(), Diagnostics> {
+    let opened = regular_file::open(input).and_then(|file| Ok((file.try_clone()?, open(file)?)));
+    let (bytes, file) = opened.map_err(|error| cannot_be_read(input, &error))?;
+    if holds_several(&file).map_err(|error| cannot_be_read(input, &error))? {
+        let what = "a row of this file holds several responses, so a copy cannot have a value for each response";
+        let help = "write the rows as lines first, with pandas for example: `df.to_json(\"rollouts.jsonl\", orient=\"records\", lines=True)`";
+        return Err(Diagnostic::error(what)
+            .in_file(input)
+            .with_help(help)
+            .into());
+    }
     if let Some(place) = place {
         place.check(checksum_of_end(input).map_err(|error| changed(input, error))?)?;
     }
-    let opened = regular_file::open(input).and_then(|file| Ok((file.try_clone()?, open(file)?)));
-    let (bytes, file) = opened.map_err(|error| cannot_be_read(input, &error))?;
     let mut out = Replacement::new(output)?;
     let copied = whole(|| {
         let roots = file.metadata().file_metadata().schema().get_fields();

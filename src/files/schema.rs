@@ -17,7 +17,7 @@ use crate::batch::{Level, SOLUTIONS, column_names};
 use crate::diagnostic::Diagnostic;
 use crate::suggest;
 
-/// The fields of the first response, with the types of their values.
+/// The fields of the first responses, with the types of their values; `Null` if all values of a field are null.
 pub(super) type Fields<'a> = &'a [(String, JsonType)];
 
 /// The meaning of a column, which its name determines.
@@ -76,8 +76,11 @@ impl Reading {
 /// The prefix of a column that holds the rewards of one of several reward functions.
 pub(super) const PART: &str = "reward_";
 
+/// The name of a column that distinguishes prompts whose groups have the same name.
+pub(super) const SPLIT: &str = "prompt number";
+
 /// Names of the training step in logs that have no `step`.
-const STEPS: &str = "global_step training_step train_step trainer_step iteration update";
+const STEPS: &str = "global_step global_steps training_step train_step trainer_step optimizer_step iteration update";
 
 /// The columns that say how good a response is.
 pub(super) const REWARDS: [&str; 3] = ["reward", "token_reward", "correct"];
@@ -101,8 +104,13 @@ pub(super) struct Keep {
     pub(super) ids: bool,
     /// Whether texts and the numbers of arrays are kept. Otherwise, only the lengths of arrays are kept.
     pub(super) values: bool,
-    /// Whether null and a missing field count as values, because a response may have no reward, or no reference.
+    /// Whether null and a missing field count as values: NaN in a column of numbers, and an empty text in a column of
+    /// completions or references.
     pub(super) nulls: bool,
+    /// Whether the values are rewards, so that a column of nulls is a column of NaN.
+    pub(super) scores: bool,
+    /// Whether a string may hold a number, as it does for the step in the tables that TRL logs.
+    pub(super) digits: bool,
     pub(super) kind: TextKind,
     /// Whether the words or tokens of each text are counted.
     pub(super) counts: bool,
@@ -180,7 +188,7 @@ impl Schema {
         let is_read = |reads: &BTreeSet<String>| {
             REWARDS.iter().any(|name| reads.contains(*name)) || reads.contains("verified")
         };
-        let is_needed = options.columns.map_or(!has_parts, is_read);
+        let is_needed = !options.unrewarded && options.columns.map_or(!has_parts, is_read);
         names
             .check(fields, is_rewarded || !is_needed)
             .map_err(in_file)?;
@@ -237,10 +245,13 @@ impl Schema {
 
     /// Finds the training step under one of the names that loggers use.
     fn find_step(&mut self, fields: Fields) {
-        let is_number = |name: &&str| fields.contains(&(name.to_string(), JsonType::Number));
+        let is = |name: &str, kind| fields.contains(&(name.to_string(), kind));
+        let is_step = |name: &&str| {
+            is(name, JsonType::Number) || name.ends_with("step") && is(name, JsonType::String)
+        };
         if self.reading("step").is_none()
             && !self.provides("step", fields)
-            && let Some(theirs) = STEPS.split(' ').find(is_number)
+            && let Some(theirs) = STEPS.split(' ').find(is_step)
         {
             self.readings.push(Reading::new("step", theirs, false));
             self.keep_own(theirs);
@@ -352,15 +363,23 @@ impl Schema {
             _ if ours == "trajectory" || ours == "token_reward" => true,
             _ => is_read(ours) || are_compared && is_answer(ours),
         };
+        let is_score = |Reading { ours, .. }: &Reading| {
+            ["reward", "correct"].contains(&&**ours) || ours.starts_with(PART)
+        };
+        let are_scores = self.rewards.iter().any(|reward| reward == field) || any(&is_score);
         Keep {
             ids: any(&|reading| reading.role == Role::Group),
             values: any(&is_needed),
-            nulls: self.rewards.iter().any(|reward| reward == field)
-                || any(&|Reading { ours, .. }| {
-                    let is_reference = SOLUTIONS.contains(&&**ours) && are_compared;
-                    let is_score = ["reward", "correct"].contains(&&**ours);
-                    is_score || ours.starts_with(PART) || is_reference
+            nulls: are_scores
+                || any(&|Reading { ours, role, .. }| match role {
+                    Role::Step | Role::Completion => true,
+                    Role::Any => {
+                        is_read(ours) || ours == "epoch" || are_compared && is_answer(ours)
+                    }
+                    _ => false,
                 }),
+            scores: are_scores,
+            digits: any(&|reading| reading.role == Role::Step),
             kind: match () {
                 () if any(&|reading| reading.role == Role::Completion) => TextKind::Completion,
                 () if any(&|reading| SOLUTIONS.contains(&&*reading.ours)) => TextKind::Reference,
@@ -383,12 +402,14 @@ const LIKELY_REWARDS: &str = "rewards score scores token_level_scores total_rewa
 #[serde(deny_unknown_fields)]
 struct Dump {
     kind: String,
-    /// Fields that the first line must have, with their allowed types; an empty list allows any type.
+    /// Fields that the first lines must have, with their allowed types; an empty list allows any type.
     known_by: BTreeMap<String, Vec<JsonType>>,
     /// Pairs of a column's name and the field's name in the dump.
     names: Vec<(String, String)>,
     /// The name of a further array with one entry per token of the response, besides the known columns.
     tokens: Option<String>,
+    /// The name of a field whose values distinguish prompts that have the same group in `names`.
+    splits: Option<String>,
     /// Whether each reward function has a column, and the reward is the sum of these columns.
     #[serde(default)]
     adds_rewards: bool,
@@ -401,7 +422,8 @@ static DUMPS: LazyLock<Vec<Dump>> = LazyLock::new(|| {
 });
 
 /// Returns the fields that may hold a column of texts: the columns' own names, then the names of known dumps. If a dump does not
-/// match the line, its name for the column is skipped if that field is a number or a boolean, which may be a verdict.
+/// match the lines, its name for the column is skipped if that field is a number or a boolean, which may be a verdict. A path is
+/// skipped if its first field is no object.
 #[cfg(feature = "answers")]
 pub(super) fn likely_fields<'a>(
     columns: &[&'static str],
@@ -415,7 +437,10 @@ pub(super) fn likely_fields<'a>(
         let is_score =
             |name: &str| matches!(by_name.get(name), Some(JsonType::Number | JsonType::Bool));
         let names = dump.names.iter().filter(|(ours, _)| ours == first);
-        let names = names.filter(|(_, theirs)| fits || !is_score(theirs));
+        let names = names.filter(|(_, theirs)| match theirs.split_once('.') {
+            Some((root, _)) => by_name.get(root) == Some(&JsonType::Object),
+            None => fits || !is_score(theirs),
+        });
         names.map(|(_, theirs)| theirs.as_str()).collect::<Vec<_>>()
     };
     let own: Vec<&str> = columns.to_vec();
@@ -432,22 +457,23 @@ impl Dump {
         self.known_by.iter().all(is) && !(self.adds_rewards && is_rewarded)
     }
 
-    /// Returns the columns whose sum is the reward: columns with `reward` in their name or, if there are none, all unknown
-    /// numbers, because the column with a judge model's rewards has the model's name.
-    fn summands(fields: Fields) -> Vec<String> {
+    /// Returns the columns whose sum is the reward: all unknown numbers, because a column has the name of its reward function, or
+    /// of its reward model. A field that the user reads under the name of another column is not one of them.
+    fn summands(names: &Schema, fields: Fields) -> Vec<String> {
         let unknown = fields.iter().filter(|(name, found)| {
             let is_number = matches!(found, JsonType::Number | JsonType::Bool | JsonType::Null);
-            is_number && role(name) == Role::Any && name != "advantage"
+            let is_other = |one: &Reading| {
+                one.theirs == *name && one.role != Role::Any && one.ours != "reward"
+            };
+            let is_known = role(name) != Role::Any || names.readings.iter().any(is_other);
+            let mut steps = STEPS.split(' ').chain(["epoch"]);
+            is_number && !is_known && name != "advantage" && steps.all(|step| step != name)
         });
-        let mut rewards: Vec<String> = unknown.map(|(name, _)| name.clone()).collect();
-        if rewards.iter().any(|name| name.contains("reward")) {
-            rewards.retain(|name| name.contains("reward"));
-        }
-        rewards
+        unknown.map(|(name, _)| name.clone()).collect()
     }
 }
 
-/// Adds the names of a known dump if the first line matches it. The user's mapping takes precedence, and a field that already has
+/// Adds the names of a known dump if the first lines match it. The user's mapping takes precedence, and a field that already has
 /// the name of a column keeps that name. A file with a field `group` is not a known dump.
 fn recognise(names: &mut Schema, fields: Fields) {
     let all = fields.iter().map(|(name, found)| (name.as_str(), *found));
@@ -458,6 +484,13 @@ fn recognise(names: &mut Schema, fields: Fields) {
         return;
     };
     let mut taken = Vec::new();
+    let splits = dump.splits.as_deref().filter(|name| has(name).is_some());
+    if let Some(splits) = splits.filter(|_| names.reading("group").is_none()) {
+        names.keep_own(splits);
+        let mut reading = Reading::new(SPLIT, splits, false);
+        reading.role = Role::Group;
+        names.readings.push(reading);
+    }
     for (ours, theirs) in &dump.names {
         let root = theirs.split('.').next().and_then(has);
         let is_nested = has(theirs).is_none() && root == Some(JsonType::Object);
@@ -488,7 +521,7 @@ fn recognise(names: &mut Schema, fields: Fields) {
         }
     }
     if dump.adds_rewards {
-        let parts = Dump::summands(fields);
+        let parts = Dump::summands(names, fields);
         for part in &parts {
             let is_word = |letter: char| letter.is_alphanumeric() || letter == '_';
             let name = part.replace(|letter| !is_word(letter), "_");

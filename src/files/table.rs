@@ -56,9 +56,10 @@ impl Table {
     /// Completes each column at the end: fields missing in the last responses become null or are recorded as missing.
     pub(super) fn finish(mut self) -> Table {
         for column in &mut self.columns {
-            if !matches!(column.data, ColumnData::Null) {
-                column.fill(self.responses);
+            if column.keep.scores && column.first == NULL {
+                column.open(&Cell::Null);
             }
+            column.fill(self.responses);
             column.is_open(self.responses);
         }
         self
@@ -141,6 +142,28 @@ pub(super) enum ColumnData {
     Other,
 }
 
+impl ColumnData {
+    /// Returns the names of groups.
+    pub(super) fn ids(self) -> Vec<GroupId> {
+        match self {
+            ColumnData::Ids(ids) => ids,
+            ColumnData::Texts(texts, _) => texts.into_iter().map(GroupId::from).collect(),
+            _ => Vec::new(),
+        }
+    }
+
+    /// Returns a column of the same type without values.
+    fn empty(&self) -> ColumnData {
+        match self {
+            ColumnData::Numbers(_) => ColumnData::Numbers(Vec::new()),
+            ColumnData::Ids(_) => ColumnData::Ids(Vec::new()),
+            ColumnData::Texts(..) => ColumnData::Texts(Vec::new(), Vec::new()),
+            ColumnData::Lists(_) => ColumnData::Lists(Lists::new()),
+            _ => ColumnData::Other,
+        }
+    }
+}
+
 /// One field of the lines, or one tensor.
 #[derive(Clone, Debug)]
 pub(super) struct FileColumn {
@@ -156,7 +179,15 @@ pub(super) struct FileColumn {
     pub(super) odd: Option<(usize, String)>,
     /// The index after the last response that has the field, even if the field is null.
     pub(super) end: usize,
+    /// The first response without a value, and the number of these responses, if null and a missing field count as values.
+    pub(super) blank: Option<(usize, usize)>,
 }
+
+/// The description of a null.
+const NULL: &str = "null";
+
+/// The largest ratio of responses to values in an unknown column, because each line of a file can have a new unknown field.
+const SPARSE: usize = 16;
 
 impl FileColumn {
     pub(super) fn of_tensor(tensor: FileTensor, schema: &Schema) -> FileColumn {
@@ -177,6 +208,7 @@ impl FileColumn {
             filled: 0,
             odd: None,
             end: 0,
+            blank: None,
         }
     }
 
@@ -236,20 +268,26 @@ impl FileColumn {
 
     /// Adds the value of a response. After a response without a valid value, later values only give an untyped column its type.
     pub(super) fn push(&mut self, response: usize, cell: &Cell) {
-        let is_reference = self.keep.nulls && self.keep.kind == TextKind::Reference;
-        if is_reference && cell.kind() == JsonType::Null {
+        let number = self.keep.digits.then(|| cell.number_in_text()).flatten();
+        let number = number.map(Cell::Number);
+        let cell = number.as_ref().unwrap_or(cell);
+        let is_null = cell.kind() == JsonType::Null;
+        if is_null && self.keep.nulls {
             // The other values decide the column's type; `fill` adds this null.
+            if self.first.is_empty() {
+                self.first = NULL.to_string();
+            }
             return;
         }
-        if is_reference {
+        if self.keep.nulls {
             self.open(cell);
         }
         self.fill(response);
         if !self.is_open(response) {
             return;
         }
-        let given = if cell.kind() == JsonType::Null && !self.keep.nulls {
-            Err("null".to_string())
+        let given = if is_null {
+            Err(NULL.to_string())
         } else {
             self.give(cell)
         };
@@ -262,19 +300,22 @@ impl FileColumn {
     /// Adds nulls for the responses before this one that lack the field, if nulls count as values.
     fn fill(&mut self, response: usize) {
         let is_filled = self.filled >= response || self.odd.is_some();
-        if !self.keep.nulls || is_filled {
+        let is_unknown = !self.is_known() && !self.keep.scores && self.keep.kind == TextKind::Any;
+        let is_sparse = is_unknown && response / SPARSE > self.filled + SPARSE;
+        if !self.keep.nulls || is_filled || is_sparse {
             return;
-        }
-        if let ColumnData::Null = self.data {
-            // The null gives the column its type.
-            drop(self.give(&Cell::Null));
         }
         match &mut self.data {
             ColumnData::Numbers(numbers) => numbers.resize(response, f64::NAN),
-            ColumnData::Texts(texts, _) if self.keep.values => texts.resize(response, "".into()),
-            ColumnData::Texts(..) | ColumnData::Other => {}
+            ColumnData::Texts(texts, counts) if self.keep.kind != TextKind::Any => {
+                let size = |is_kept| if is_kept { response } else { 0 };
+                texts.resize(size(self.keep.values), "".into());
+                counts.resize(size(self.keep.counts), 0.0);
+            }
+            ColumnData::Other => {}
             _ => return,
         }
+        self.blank.get_or_insert((self.filled, 0)).1 += response - self.filled;
         self.filled = response;
     }
 
@@ -282,8 +323,12 @@ impl FileColumn {
     fn is_open(&mut self, response: usize) -> bool {
         let is_open = self.odd.is_none() || matches!(self.data, ColumnData::Null);
         if is_open && self.filled < response {
-            let missing = || (self.filled, "missing".to_string());
-            self.odd.get_or_insert_with(missing);
+            let what = if self.keep.nulls {
+                "null or missing"
+            } else {
+                "missing"
+            };
+            self.odd.get_or_insert((self.filled, what.to_string()));
         }
         is_open
     }
@@ -292,15 +337,17 @@ impl FileColumn {
     /// so that the caller must push them one by one.
     pub(super) fn append(&mut self, more: FileColumn, start: usize) -> bool {
         if !matches!(more.data, ColumnData::Null) {
-            if let (ColumnData::Null, TextKind::Reference) = (&self.data, self.keep.kind) {
+            if matches!(self.data, ColumnData::Null) && self.keep.nulls {
                 self.first.clone_from(&more.first);
-                self.data = match &more.data {
-                    ColumnData::Numbers(_) => ColumnData::Numbers(Vec::new()),
-                    ColumnData::Texts(..) => ColumnData::Texts(Vec::new(), Vec::new()),
-                    _ => ColumnData::Other,
-                };
+                self.data = more.data.empty();
             }
             self.fill(start);
+        } else if self.keep.nulls {
+            // `fill` adds these nulls, as in `push`.
+            if self.first.is_empty() {
+                self.first = more.first;
+            }
+            return true;
         }
         if !self.is_open(start) {
             return true;
@@ -322,6 +369,9 @@ impl FileColumn {
             _ => return false,
         }
         self.filled += more.filled;
+        if let Some((first, count)) = more.blank {
+            self.blank.get_or_insert((start + first, 0)).1 += count;
+        }
         let odd = more.odd.map(|(at, found)| (at + start, found));
         self.odd = self.odd.take().or(odd);
         true
@@ -340,7 +390,9 @@ impl FileColumn {
                     ColumnData::Lists(Lists::new())
                 }
                 () if is_number && keep.ids => ColumnData::Ids(Vec::new()),
-                () if is_number && !keep.counts => ColumnData::Numbers(Vec::new()),
+                () if is_number && keep.kind != TextKind::Completion => {
+                    ColumnData::Numbers(Vec::new())
+                }
                 () if keep.read(cell).is_ok() => ColumnData::Texts(Vec::new(), Vec::new()),
                 () => ColumnData::Other,
             };

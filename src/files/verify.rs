@@ -38,7 +38,7 @@ pub struct Verified {
 struct Names {
     completion: String,
     solution: String,
-    /// The field with a short answer, if the line has one in addition to a worked solution.
+    /// The field with a short answer, which a line may have in addition to a worked solution, or instead of it.
     answer: Option<&'static str>,
 }
 
@@ -145,11 +145,17 @@ pub fn verify_lines(
     let others = all.iter().copied().filter(|name| *name != completion);
     let others: Vec<&str> = others.collect();
     let solution = field(&SOLUTIONS, asked[1], &others)?;
-    let is_beside = asked[1].is_none() && solution == "solution" && others.contains(&"answer");
+    // A line that lacks one of these fields, as in two data sets in one file, may have the other.
+    let [ours, answer] = SOLUTIONS;
+    let is_own = asked[1].is_none() && SOLUTIONS.contains(&&*solution) && completion != answer;
     let names = Names {
+        solution: if is_own && completion != ours {
+            ours.to_string()
+        } else {
+            solution
+        },
+        answer: is_own.then_some(answer),
         completion,
-        solution,
-        answer: is_beside.then_some("answer"),
     };
     let parse = |fields: &[(&str, &str)]| Verified::new(fields, &names, tokenizer);
     let mut all_choices = Choices::default();

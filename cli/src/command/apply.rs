@@ -154,12 +154,15 @@ impl Apply {
     /// gave `--step`, or if the file gives no step.
     fn read(
         &self,
+        recipe: &Recipe,
         tokenizer: Option<&Arc<dyn Tokenize>>,
         input: &Path,
         step: Option<u64>,
         columns: Option<&BTreeSet<String>>,
     ) -> Result<(Rollouts, Vec<String>), Diagnostics> {
+        let mut rewards = ["reward", "correct", "token_reward", "verified"].iter();
         let options = ReadOptions {
+            unrewarded: !rewards.any(|name| recipe.reads().contains(*name)),
             dtype: self.dtype,
             tokenizer,
             columns,
@@ -185,7 +188,7 @@ impl Apply {
         state: &mut State,
     ) -> Result<Applied> {
         let started = Instant::now();
-        let (mut rollouts, mut notes) = self.read(tokenizer, input, step, columns)?;
+        let (mut rollouts, mut notes) = self.read(recipe, tokenizer, input, step, columns)?;
         let reading = started.elapsed();
         if let Some(output) = &self.output {
             spare_the_input(rollouts.path(), output, self.force)?;
@@ -199,7 +202,7 @@ impl Apply {
             && error[0].missing_column().is_some()
         {
             // The file is read again with all columns, because the error lists the columns that the file has.
-            (rollouts, notes) = self.read(tokenizer, input, step, None)?;
+            (rollouts, notes) = self.read(&recipe, tokenizer, input, step, None)?;
             computed = recipe.advantage(&rollouts.batch, state);
         }
         let mut outcome = computed.map_err(with_source)?;

@@ -13,7 +13,7 @@ use super::messages::{COMPLETION, Choice, Choices, REFERENCE, TextKind};
 use super::options::{Dtype, ReadOptions, Unscored};
 use super::padded;
 use super::place::{Place, Result};
-use super::schema::{FileKind, Reading, Role, Schema, role};
+use super::schema::{FileKind, PART, Reading, Role, SPLIT, Schema, role};
 use super::table::{ColumnData, FileColumn, Table};
 use crate::batch::column_names::{self, ADVANTAGES};
 use crate::batch::layout::Tokens;
@@ -29,6 +29,9 @@ const SHOWN: usize = 5;
 
 /// The fields that are taken for the training step, or for a part of it, by their names alone.
 const GUESSED: [&str; 3] = ["iteration", "update", "epoch"];
+
+/// The expected values of a column of steps, for messages.
+const STEP: &str = "the training step, a whole number from 0 to below 2^53 (`--map NAME=step` reads it as a column)";
 
 /// A batch from a file, with the data needed to write an advantage to a copy of that file.
 #[derive(Clone, Debug)]
@@ -159,9 +162,11 @@ fn expected(reading: &Reading, rows: Option<usize>) -> String {
         (_, "solution" | "answer", _) => REFERENCE,
         (Role::Mask, ..) => "an array with a 0 or 1 for each token",
         (Role::Token, ..) => "an array with a number for each token",
+        (Role::Step, ..) => STEP,
         (Role::Response, "correct", _) => "true or false (or 1 or 0)",
         (Role::Response, "length", _) => "a number of tokens",
         (Role::Response, ..) => "a number",
+        (_, name, _) if name.starts_with(PART) => "a number",
         _ => "a number, or an array with a number for each token",
     };
     text.to_string()
@@ -232,7 +237,8 @@ impl Resolving<'_> {
     /// Adds a column to the texts, numbers or arrays. Any other column is an error if it is needed, and is skipped otherwise.
     fn sort(&mut self, mut column: FileColumn) -> Result<()> {
         let role = column.reading.role;
-        if column.is_text() && matches!(role, Role::Any | Role::Completion) {
+        let is_kept = matches!(role, Role::Any | Role::Completion) && !self.is_score(&column);
+        if column.is_text() && is_kept {
             if column.keep.kind == TextKind::Reference && column.first == "an object" {
                 let mut choices = Choices::default();
                 choices.add(Choice::FieldOfObject, self.place.name_of(0));
@@ -242,6 +248,11 @@ impl Resolving<'_> {
                 && let ColumnData::Texts(_, counts) = &mut column.data
             {
                 let counts = ColumnData::Numbers(std::mem::take(counts));
+                if let Some((first, count)) = column.blank {
+                    let (what, first) = (counted(count, "response"), self.place.name_of(first));
+                    let field = column.name();
+                    self.notes.push(format!("`{field}` is null or missing in {what} (the first: {first}), whose length is 0"));
+                }
                 self.counted = Some(FileColumn {
                     reading: Reading::new("length", column.name(), false),
                     data: counts,
@@ -257,6 +268,21 @@ impl Resolving<'_> {
             None => {}
         }
         Ok(())
+    }
+
+    /// Returns whether a column holds the rewards of one of several reward functions that are read, as numbers or as strings of
+    /// numbers.
+    fn is_score(&self, column: &FileColumn) -> bool {
+        let ours = &column.reading.ours;
+        let text = column.first.strip_prefix("the string \"");
+        let number = text.and_then(|text| text.strip_suffix('"')?.parse::<f64>().ok());
+        let is_number = matches!(column.data, ColumnData::Numbers(_)) || number.is_some();
+        ours.starts_with(PART) && is_number && self.reads(ours)
+    }
+
+    /// Returns whether the caller reads a column.
+    fn reads(&self, ours: &str) -> bool {
+        self.options.columns.is_none_or(|all| all.contains(ours))
     }
 
     /// Returns the level of a column that has a number, or an array of numbers, for every response. Any other column is an error
@@ -287,15 +313,23 @@ impl Resolving<'_> {
         // A field that is also read under another name need not be valid under its own name.
         let is_free = !reading.asked && names.is_read_twice(&reading.theirs);
         let (level, is_needed) = match role {
-            Role::Group => (response, true),
+            Role::Group => (response, reading.ours != SPLIT),
             Role::Response => (response, !is_free),
             // The column is not needed if all its values are null, such as log-probs that were not recorded.
             Role::Mask | Role::Token => {
                 let is_null = matches!(column.data, ColumnData::Null);
                 (token, reading.asked || !is_null)
             }
-            Role::Any => (token.or(response), reading.asked || is_reference),
-            Role::Step if self.saved_step.is_none() => (response, false),
+            Role::Any => {
+                let is_needed = reading.asked || is_reference || self.is_score(column);
+                (token.or(response), is_needed)
+            }
+            Role::Step if self.saved_step.is_none() => {
+                // Rows of several steps would share a group if the column were not used.
+                let is_guessed = GUESSED.contains(&reading.theirs.as_str());
+                let is_number = matches!(column.data, ColumnData::Numbers(_));
+                (response, is_number && !is_guessed && !is_free)
+            }
             Role::Step => (None, false),
             Role::Completion => (None, reading.asked || names.references.is_some()),
         };
@@ -321,7 +355,7 @@ impl Resolving<'_> {
             }
             // No note is added, because a string or an object is not meant to be a column.
             (Role::Any, ColumnData::Null | ColumnData::Other | ColumnData::Texts(..))
-            | (Role::Completion, ColumnData::Null) => {}
+            | (Role::Completion | Role::Step, ColumnData::Null) => {}
             _ => self.left_out(&reading.theirs, &why),
         }
         Ok(None)
@@ -371,7 +405,11 @@ impl Resolving<'_> {
 
     fn wrong_kind(&self, column: &FileColumn, at: usize, found: &str) -> Diagnostic {
         let (reading, field, rows) = (&column.reading, column.name(), self.responses);
-        let found = if found == "missing" { "nothing" } else { found };
+        let found = if found.ends_with("missing") {
+            "nothing"
+        } else {
+            found
+        };
         let is_tensor = matches!(column.data, ColumnData::Tensor(_));
         let expected = expected(reading, is_tensor.then_some(rows));
         let place = ((!is_tensor).then_some(at), None);
@@ -408,18 +446,16 @@ impl Resolving<'_> {
         }
     }
 
-    fn groups(&mut self, columns: &mut [FileColumn]) -> Result<Vec<GroupId>> {
-        let mut all = columns.iter_mut();
-        let Some(group) = all.find(|column| column.reading.role == Role::Group) else {
+    /// Takes the column of groups out of the columns.
+    fn groups(&mut self, columns: &mut Vec<FileColumn>) -> Result<Vec<GroupId>> {
+        let mut all = columns.iter();
+        let Some(at) = all.position(|column| column.reading.ours == "group") else {
             unreachable!("files without a group field are refused earlier");
         };
         // Only the error is needed here: `level` refuses a value that cannot be the name of a group.
-        self.level(group)?;
-        Ok(match &mut group.data {
-            ColumnData::Ids(ids) => std::mem::take(ids),
-            ColumnData::Texts(texts, _) => texts.iter().map(|text| text.clone().into()).collect(),
-            _ => Vec::new(),
-        })
+        let group = columns.remove(at);
+        self.level(&group)?;
+        Ok(group.data.ids())
     }
 
     fn note_bare(&mut self, tokens: &Tokens) {
@@ -433,14 +469,15 @@ impl Resolving<'_> {
     }
 
     fn steps(&mut self) -> Result<Option<Vec<f64>>> {
-        const EXPECTED: &str = "the training step, a whole number from 0 to below 2^53 (`--map NAME=step` reads it as a column)";
         let Some(column) = self.find("step") else {
             return Ok(None);
         };
         let (reading, steps) = (column.reading.clone(), column.clone().numbers()?);
-        // A step is below 2^53, because f64 cannot distinguish neighbouring integers above 2^53.
-        let is_step =
-            |value: f64| value.fract() == 0.0 && (0.0..9_007_199_254_740_992.0).contains(&value);
+        // A step is below 2^53, because f64 cannot distinguish neighbouring integers above 2^53. NaN means that there is no step.
+        let is_step = |value: f64| {
+            value.is_nan()
+                || value.fract() == 0.0 && (0.0..9_007_199_254_740_992.0).contains(&value)
+        };
         let Some(at) = steps.iter().position(|&step| !is_step(step)) else {
             return Ok(Some(steps));
         };
@@ -452,13 +489,16 @@ impl Resolving<'_> {
         }
         let is_of_response = steps.len() > 1 || self.place.has_lines();
         let (at, found) = ((is_of_response.then_some(at), None), exact(steps[at]));
-        Err(self.place.wrong(&reading.theirs, at, found, EXPECTED))
+        Err(self.place.wrong(&reading.theirs, at, found, STEP))
     }
 
     /// Returns the groups and the step of the batch. If a dump has several steps, groups are distinguished by step.
     fn of_steps(&mut self, groups: Vec<GroupId>) -> Result<(Vec<GroupId>, u64)> {
         let steps = self.steps()?;
-        let differs = |values: &[f64]| values.iter().any(|value| *value != values[0]);
+        let differs = |values: &[f64]| {
+            let mut bits = values.iter().map(|value| value.to_bits());
+            bits.any(|bits| bits != values[0].to_bits())
+        };
         // Groups are distinguished by epoch too, because some loggers number the steps of each epoch from 0.
         let epochs = self.find("epoch").filter(|_| self.place.has_lines());
         let epochs = epochs.map(|column| column.clone().numbers()).transpose()?;
@@ -467,7 +507,7 @@ impl Resolving<'_> {
             Some(_) => 0,
             None => self.saved_step.unwrap_or(0),
         };
-        let parts = [("step", steps), ("epoch", epochs)].into_iter();
+        let parts = [("step", steps), ("epoch", epochs), (SPLIT, self.prompts())].into_iter();
         let parts = parts.filter_map(|(name, values)| Some((name, values?)));
         let parts: Vec<(&str, Vec<f64>)> = parts.filter(|(_, values)| differs(values)).collect();
         let parts = self.splitting(parts, &groups);
@@ -475,43 +515,77 @@ impl Resolving<'_> {
             return Ok((groups, step));
         }
         // The name of a prompt may recur in another step, because dumps number the prompts of each step from 0.
-        self.notes.push("the lines come from several steps, so the responses to a prompt form one group per step".to_string());
+        if parts[0].0 != SPLIT {
+            self.notes.push("the lines come from several steps, so the responses to a prompt form one group per step".to_string());
+        }
+        for column in parts.iter().filter_map(|(name, _)| self.find(name)) {
+            if let Some((first, count)) = column.blank {
+                let (what, first) = (counted(count, "response"), self.place.name_of(first));
+                let field = column.name();
+                let note = format!(
+                    "`{field}` is null or missing in {what} (the first: {first}), which form groups of their own"
+                );
+                self.notes.push(note);
+                break;
+            }
+        }
         let split = |(at, id): (usize, GroupId)| {
-            let parts = parts
-                .iter()
-                .map(|(name, values)| format!("{name} {}, ", values[at]));
+            let parts = parts.iter().map(|(name, values)| match values[at] {
+                value if value.is_nan() => format!("no {name}, "),
+                value => format!("{name} {value}, "),
+            });
             (parts.collect::<String>() + &*id.name()).into()
         };
         Ok((groups.into_iter().enumerate().map(split).collect(), step))
     }
 
-    /// Returns the columns whose values split groups. A column that is taken for a step by its name alone is not used if each
-    /// response would become a group of its own, because the column may number the samples.
+    /// Returns the number of each response's prompt, if prompts with one name are distinguished by another column.
+    fn prompts(&self) -> Option<Vec<f64>> {
+        let (mut seen, ids) = (HashMap::new(), self.find(SPLIT)?.data.clone().ids());
+        let number = |id: GroupId| {
+            let next = seen.len() as f64 + 1.0;
+            *seen.entry(id).or_insert(next)
+        };
+        Some(ids.into_iter().map(number).collect())
+    }
+
+    /// Returns the columns whose values split groups. A column that is taken for a step by its name alone, or that distinguishes
+    /// prompts, is not used if each response would become a group of its own, because the column may number the samples.
     fn splitting<'a>(
         &mut self,
         parts: Vec<(&'a str, Vec<f64>)>,
         groups: &[GroupId],
     ) -> Vec<(&'a str, Vec<f64>)> {
-        let are_single = |parts: &[(&str, Vec<f64>)]| {
-            let mut seen = HashSet::new();
-            groups.iter().enumerate().all(|(at, group)| {
+        let count = |parts: &[(&str, Vec<f64>)]| {
+            let keys = groups.iter().enumerate().map(|(at, group)| {
                 let bits = parts.iter().map(|(_, values)| values[at].to_bits());
-                seen.insert((group, bits.collect::<Vec<u64>>()))
-            })
+                (group, bits.collect::<Vec<u64>>())
+            });
+            keys.collect::<HashSet<_>>().len()
         };
         let mut kept = Vec::new();
         for part in parts {
-            let (name, were_single) = (part.0, are_single(&kept));
+            let name = part.0;
             kept.push(part);
-            let guessed = self.find(name).map(|column| &column.reading);
-            let guessed =
-                guessed.filter(|one| !one.asked && GUESSED.contains(&one.theirs.as_str()));
-            if let Some(Reading { theirs, .. }) = guessed
-                && !were_single
-                && are_single(&kept)
-            {
-                self.notes.push(format!("groups are not split by `{theirs}`, because each group would have only one response: `--map step={theirs}` splits them"));
-                kept.pop();
+            let guessed = self.find(name).map(|column| column.reading.clone());
+            let guessed = guessed.filter(|one| {
+                name == SPLIT || !one.asked && GUESSED.contains(&one.theirs.as_str())
+            });
+            let Some(Reading { theirs, .. }) = guessed else {
+                continue;
+            };
+            let (before, after) = (count(&kept[..kept.len() - 1]), count(&kept));
+            let is_single = before < after && after == groups.len();
+            match name {
+                SPLIT if before < after && !is_single => self.notes.push(format!(
+                    "responses to prompts with one name and another `{theirs}` form different groups"
+                )),
+                SPLIT => drop(kept.pop()),
+                _ if is_single => {
+                    self.notes.push(format!("groups are not split by `{theirs}`, because each group would have only one response: `--map step={theirs}` splits them"));
+                    kept.pop();
+                }
+                _ => {}
             }
         }
         kept
@@ -570,7 +644,9 @@ impl Resolving<'_> {
 
     /// Adds the columns of numbers to the builder. Also returns the readings of token columns, whose values are checked later.
     fn add_columns(&mut self, mut builder: BatchBuilder) -> Result<(BatchBuilder, Vec<Reading>)> {
-        if let Some(mut rewards) = self.sum_of_rewards() {
+        let sum = self.sum_of_rewards();
+        let is_sum = sum.is_some();
+        if let Some(mut rewards) = sum {
             let reading = Reading::new("reward", "reward", false);
             self.score(&reading, &mut rewards)?;
             builder = builder.response("reward", rewards);
@@ -580,7 +656,8 @@ impl Resolving<'_> {
             std::mem::take(&mut self.arrays),
         );
         let has_reward = numbers.iter().chain(&arrays);
-        let has_reward = { has_reward }.any(|column| column.reading.ours.ends_with("reward"));
+        let has_reward =
+            is_sum || { has_reward }.any(|column| column.reading.ours.ends_with("reward"));
         for column in numbers {
             if matches!(column.reading.role, Role::Group | Role::Step) {
                 continue;
@@ -591,6 +668,12 @@ impl Resolving<'_> {
             let is_acc = reading.ours == "correct" && reading.theirs == "acc" && !reading.asked;
             let is_share = has_reward && values.iter().any(|x| ![0.0, 1.0].contains(x));
             let acc = (is_acc && is_share).then(|| "acc".to_string());
+            let is_other = has_reward && reading.ours == "correct" && !self.reads("correct");
+            if let Some(at) = values.iter().position(|x| x.is_nan() && is_other) {
+                let at = self.place.name_of(at);
+                self.left_out(&reading.theirs, &format!("it has no value in {at}"));
+                continue;
+            }
             if acc.is_none() && matches!(&*reading.ours, "reward" | "correct") {
                 self.score(&reading, &mut values)?;
             }

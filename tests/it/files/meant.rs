@@ -240,9 +240,6 @@ fn what_the_assistant_says_last_is_the_answer_and_all_that_it_says_is_the_length
             continue;
         }
         assert_eq!(told, format!("r{expected}"), "{completion}");
-        if completion == "null" {
-            continue;
-        }
         let mut paths = vec![path.clone()];
         // The copy has a string of JSON, in which a message is known by its role only, and a list without messages is a text.
         let is_known = completion != "[]" && !completion.starts_with("[{\"content\"");
@@ -392,7 +389,7 @@ const REFERENCES: [(&str, Option<&str>, &str); 26] = [
     (
         r#""solution": "$a$ and $b$, so the walk takes 12 minutes, as was asked for", "answer": 12"#,
         None,
-        "r; the reference is `answer`, because `solution` is a worked solution that marks no answer: 1 response (the first: line 1)",
+        "r; the reference is `answer`, because `solution` is a text that marks no answer: 1 response (the first: line 1)",
     ),
     // `answer` may be what the policy said.
     (r#""solution": "13", "answer": "12""#, None, "w"),
