@@ -217,8 +217,8 @@ impl FileColumn {
         &self.reading.theirs
     }
 
-    /// Returns whether the column has a known role, or the user asked for it. If there is no mask, the first such array gives the
-    /// number of tokens of each response.
+    /// Returns whether the column has a known role, or the user asked for it. If there is no mask, the first known column of
+    /// arrays gives the number of tokens of each response.
     pub(super) fn is_known(&self) -> bool {
         self.reading.role != Role::Any || self.reading.asked
     }

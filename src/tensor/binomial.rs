@@ -25,7 +25,14 @@ pub(crate) fn binomial(n: i64, k: i64) -> f64 {
     let mut product = 1.0f64;
     for i in 1..=k {
         // Exact while the numbers are below 2^53, because the product and the quotient C(n - k + i, i) are integers.
-        product = product * (n - k + i) as f64 / i as f64;
+        let (factor, divisor) = ((n - k + i) as f64, i as f64);
+        let next = product * factor / divisor;
+        // Near the largest f64, `product * factor` exceeds the range, though the quotient need not.
+        product = if next.is_infinite() {
+            product / divisor * factor
+        } else {
+            next
+        };
         // The loop multiplies at most about a thousand factors, because each factor at least doubles the product.
         if product.is_infinite() {
             break;
@@ -102,6 +109,10 @@ mod tests {
         assert_eq!(binomial(5, 6), 0.0);
         assert_eq!(binomial(-1, 0), 0.0);
         assert_eq!(binomial(100_000, 50_000), f64::INFINITY);
+        assert_eq!(binomial(1030, 515), f64::INFINITY);
+        for (n, expected) in [(1024, 4.481254552098971e306), (1029, 1.429820686498904e308)] {
+            assert!((binomial(n, n / 2) / expected - 1.0).abs() < 1e-13, "{n}");
+        }
         assert_eq!(ln_binomial(3, 4), Ok(f64::NEG_INFINITY));
     }
 

@@ -64,8 +64,8 @@ impl Plan {
         Ok(plan.file(&[function.text.trim_end()], " --per-response"))
     }
 
-    /// Returns the functions of the file: the hooks, and the script's functions that several hooks call. A function comes after
-    /// the functions that it may call.
+    /// Returns the functions of the file: the hooks, and the script's functions that several hooks call, if their result is per
+    /// response or per token and depends on a column. A function comes after the functions that it may call.
     fn functions(&self) -> Vec<(String, Arg)> {
         let (graph, results) = (&self.graph, &self.graph.results);
         let is_whole = |node: usize, at: Level| {

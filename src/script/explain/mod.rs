@@ -53,7 +53,8 @@ impl Script<'_> {
     }
 
     /// Returns the location that the error of a native function carries: the location of its diagnostic or, if there is none, of
-    /// the line that made the tensor with the error. A later line may have requested the tensor's value.
+    /// the line that made the tensor with the error. The engine names
+    /// a later line if the tensor was computed only there.
     fn reported_place(&self, error: &EvalAltResult) -> Option<Span> {
         let (EvalAltResult::ErrorRuntime(value, _) | EvalAltResult::ErrorTerminated(value, _)) =
             error

@@ -70,10 +70,10 @@ rows! {
     LN = "ln", X, "the natural logarithm";
         "ln(batch.length)" => [LN_2, 1.0986122886681098, 0.0, LN_2, 0.0];
         One(Unary::Ln), |vjp| vec![vjp.grad() / vjp.x()];
-    LOG1P = "log1p", X, "ln(1 + x), accurate also for small x";
+    LOG1P = "log1p", X, "ln(1 + x), accurate even for small x";
         "log1p(batch.reward)" => [LN_2, 0.0, LN_2, 0.0, 0.0];
         One(Unary::Log1p), |vjp| vec![vjp.grad() / (1.0 + vjp.x())];
-    EXPM1 = "expm1", X, "exp(x) - 1, accurate also for small x";
+    EXPM1 = "expm1", X, "exp(x) - 1, accurate even for small x";
         "expm1(batch.reward)" => [1.718281828459045, 0.0, 1.718281828459045, 0.0, 0.0];
         One(Unary::Expm1), |vjp| vec![vjp.grad() * exp(vjp.x())];
     SQRT = "sqrt", X, "the square root";
