@@ -21,19 +21,20 @@ const GAPS: &str = r"\quad \qquad \hfill \hfil \newline \linebreak \par";
 
 /// The spellings that the parser knows, each followed by its synonyms.
 const SPELLINGS: &str = r"\text \textbf \textrm \mathrm \mbox \textit \emph \operatorname \rm \texttt \textsf ;
-    \text{or} \lor \vee ; \text{and} \land \wedge ; \frac \dfrac \tfrac \cfrac ; \binom \dbinom \tbinom ;
-    \frac{1}{2} ½ ; \frac{1}{3} ⅓ ; \frac{2}{3} ⅔ ; \frac{1}{4} ¼ ; \frac{3}{4} ¾ ; \root \surd √ ; \overline \bar ;
+    \text{or} \lor \vee 或 或者 ; \text{and} \land \wedge 和 且 与 及 ; \frac \dfrac \tfrac \cfrac ; \binom \dbinom \tbinom ;
+    \frac{1}{2} ½ ; \frac{1}{3} ⅓ ; \frac{2}{3} ⅔ ; \frac{1}{4} ¼ ; \frac{3}{4} ¾ ; \root \surd √ ; \overline \bar \dot ;
     \leq \le \leqslant \leqq \ngtr ≤ ⩽ ≦ ≯ ; \geq \ge \geqslant \geqq \nless ≥ ⩾ ≧ ≮ ; \neq \ne ≠ ; \approx \simeq ≈ ≃ ;
     < \lt \ngeq ≱ ; > \gt \nleq ≰ ; * \times \cdot \cdotp \ast × ⋅ · ∙ ∗ ; / \div ÷ ⁄ ∕ ; - − – — － ‐ ‑ ; \pm ± ;
     \degree ° ; \infty ∞ ; | \lvert \rvert \vert ; \{ \lbrace ; \} \rbrace ; : \colon ∶ ; \ldots \dots \cdots \dotsc … ;
     \reals ℝ ; \setminus \backslash ∖ ; \emptyset \varnothing ∅ ; \in ∈ ; \cup ∪ ; \cap ∩ ; ¤ \$ \textdollar ; , 、 ; . 。 ;
     % \% ; # \# ; & \& ; _ \_ ; \pi π ; \theta θ ; \alpha α ; \beta β ; \gamma γ ; \lambda λ ; \mu μ ; \sigma σ ;
-    \phi φ ; \omega ω ; \angle ∠ ; \triangle △ ; 0 ⁰ ; 1 ¹ ; 2 ² ; 3 ³ ; 4 ⁴ ; 5 ⁵ ; 6 ⁶ ; 7 ⁷ ; 8 ⁸ ; 9 ⁹";
+    \phi φ ; \omega ω ; \angle ∠ ; \triangle △ ; 0 ⁰ ; 1 ¹ ; 2 ² ; 3 ³ ; 4 ⁴ ; 5 ⁵ ; 6 ⁶ ; 7 ⁷ ; 8 ⁸ ; 9 ⁹ ;
+    _0 ₀ ; _1 ₁ ; _2 ₂ ; _3 ₃ ; _4 ₄ ; _5 ₅ ; _6 ₆ ; _7 ₇ ; _8 ₈ ; _9 ₉";
 
 /// A thousands separator, such as `{,}`, `,\!` or `'`, that cannot be the comma between two numbers of a list.
 pub(super) const GROUPING: &str = concat!(
     r"(?:(?:\\(?:text|textrm|mathrm|mathpunct|mathord|mbox)\s*)?\{\s*(?:,|'|\\[,:;!])\s*(?:\\!)?\s*\}(?:\\[!,:;]|\s|~)*",
-    r"|(?:\\!\s*)*,(?:\s*\\!)+\s*|\\!\s*,\s*|\\(?:thinspace\b|,)\s*|['’‘ʼ´˙٬])"
+    r"|(?:\\!\s*)*,(?:\s*\\!)+\s*|\\!\s*,\s*| ?\\(?:thinspace\b|,)\s*|['’‘ʼ´˙٬])"
 );
 
 static SHORT: LazyLock<HashMap<&str, String>> = LazyLock::new(|| {
@@ -83,14 +84,24 @@ pub(super) fn spelled_out(text: &str) -> String {
         return text.to_string();
     }
     static SIGN: LazyLock<Regex> =
-        LazyLock::new(|| pattern(r"(?s)\\(?:[A-Za-z]+|.|$)|[$~`]|[^\x00-\x7f]"));
+        LazyLock::new(|| pattern(r"(?s)\\(?:[A-Za-z]+|.|$)|[$~`]|或者|[^\x00-\x7f]"));
     static POWERS: LazyLock<Regex> = LazyLock::new(|| pattern("[⁰¹²³⁴⁵⁶⁷⁸⁹]+"));
-    static DEGREE: LazyLock<Regex> = LazyLock::new(|| pattern(r"\^\s*(?:\\circ|\{\s*\\circ\s*\})"));
+    static DEGREE: LazyLock<Regex> = LazyLock::new(|| {
+        let letter = r"\\(?:text|mathrm|textrm)\s*\{\s*o\s*\}";
+        pattern(&format!(
+            r"\^\s*(?:\\circ|\{{\s*\\circ\s*\}}|o\b|\{{\s*o\s*\}}|{letter}|\{{\s*{letter}\s*\}})"
+        ))
+    });
     /// Spacing commands with a length.
     static SPACE: LazyLock<Regex> = LazyLock::new(|| {
         let braces = r"\\(?:[hv]space\*?|mspace|[hv]?phantom)\s*\{[^{}]*\}";
         let length = r"\\(?:[hm]skip|m?kern)\s*-?[0-9.]+\s*(?:em|ex|mu|pt|cm|mm|in)";
         pattern(&format!("{braces}|{length}"))
+    });
+    /// A unit as a fraction.
+    static UNITS: LazyLock<Regex> = LazyLock::new(|| {
+        let unit = r"\{\s*(\\text\s*\{[^{}]*\})\s*\}";
+        pattern(&format!(r"\\frac\s*{unit}\s*{unit}"))
     });
     static GROUPS: LazyLock<Regex> =
         LazyLock::new(|| pattern(&format!("[0-9]{{1,3}}(?:{GROUPING}[0-9]{{3}})+")));
@@ -120,6 +131,9 @@ pub(super) fn spelled_out(text: &str) -> String {
         }
     }
     out.push_str(&text[end..]);
+    if out.contains("\\frac") && out.contains("\\text") {
+        out = UNITS.replace_all(&out, "$1/$2").into_owned();
+    }
     without_stars(&out).into_owned()
 }
 

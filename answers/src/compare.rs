@@ -92,6 +92,16 @@ fn have_names(values: &[Expr]) -> bool {
     names.any(|name| Some(name) != first)
 }
 
+/// Returns the unknown whose roots a list gives: `x` for `x_1 = 1, x_2 = 2` and for `x = 1, 2`.
+fn unknown(values: &[Expr]) -> Option<&str> {
+    let mut names = values.iter().filter_map(assigned).map(|(name, _)| {
+        let name = name.variable()?;
+        name.split('_').next()
+    });
+    let first = names.next()??;
+    names.all(|name| name == Some(first)).then_some(first)
+}
+
 /// Returns the values of a list, without their names if all names are the same, as in `x = 1, x = 2`.
 fn unnamed(values: &[Expr]) -> Vec<Expr> {
     let have_names = have_names(values);
@@ -127,6 +137,13 @@ fn all(mut verdicts: impl Iterator<Item = Option<bool>>) -> Option<bool> {
 fn lists(golds: &[Expr], answers: &[Expr]) -> Option<bool> {
     let is_bare = |values: &[Expr]| values.iter().all(|value| assigned(value).is_none());
     let has_order = have_names(golds) != have_names(answers);
+    if has_order && unknown(golds).is_some() && unknown(golds) == unknown(answers) {
+        let bare = |values: &[Expr]| {
+            let bare = |value| assigned(value).map_or(value, |(_, bare)| bare);
+            values.iter().map(bare).cloned().collect::<Vec<Expr>>()
+        };
+        return lists(&bare(golds), &bare(answers));
+    }
     if has_order && !is_bare(golds) && !is_bare(answers) {
         return Some(false);
     }

@@ -146,6 +146,14 @@ impl Expr {
             Symbol::Tuple => self.parts.iter().all(Expr::is_name),
             Function("*") => self.is_of_points(),
             Function("abs") => self.parts[0].is_of_points(),
+            // `\sin^2\theta` is a name, but `\sin^2 A = 1` and `\sin^2 x = 1` can be equations.
+            Function("^") => {
+                let mut names = Expr::variables(&[self]).into_iter();
+                let base = &self.parts[0];
+                base.variable().is_none()
+                    && base.is_name()
+                    && names.all(|name| name.starts_with('\\'))
+            }
             Function("sin" | "cos" | "tan" | "cot" | "sec" | "csc") => {
                 let names = Expr::variables(&[self]);
                 !names.is_empty() && names.into_iter().all(is_angle)

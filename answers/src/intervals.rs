@@ -12,10 +12,12 @@ fn is_region(expr: &Expr) -> bool {
     matches!(expr.symbol, Interval(_) | Joined(_)) || expr.is(REALS) || is_inequality(expr)
 }
 
+/// Returns whether this is an inequality, several inequalities, or one of several regions.
 fn is_inequality(expr: &Expr) -> bool {
     match expr.symbol {
         Relation(sign) => sign != "=",
-        List | Or => expr.parts.iter().all(is_inequality),
+        List => expr.parts.iter().all(is_inequality),
+        Or => expr.parts.iter().all(is_region),
         _ => false,
     }
 }

@@ -31,10 +31,15 @@ pub(super) fn is_whole(text: &str) -> bool {
     !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit())
 }
 
+/// Returns whether a character is a letter of an alphabet. Chinese characters are words, as the unit in `12个` is.
+fn is_of_alphabet(letter: char) -> bool {
+    letter.is_alphabetic() && letter < '\u{2e80}'
+}
+
 /// Returns whether this is a variable: one letter, Latin or Greek, which can have a subscript.
 pub(super) fn is_letter(text: &str) -> bool {
     let name = text.split('_').next().unwrap_or_default();
-    let is_one = name.starts_with(char::is_alphabetic) && name.chars().nth(1).is_none();
+    let is_one = name.starts_with(is_of_alphabet) && name.chars().nth(1).is_none();
     is_one || GREEK.split(' ').any(|own| own == name)
 }
 
@@ -42,6 +47,9 @@ pub(super) fn is_letter(text: &str) -> bool {
 pub(super) fn is_word(text: &str) -> bool {
     text.starts_with(char::is_alphabetic) && !is_letter(text)
 }
+
+/// The words that begin a condition.
+const CONDITIONS: &str = "for if when where since because unless otherwise else";
 
 /// A text is not read if it has more lexemes than `MOST`, or brackets that are nested more deeply than `DEEPEST`.
 const MOST: usize = 4_500;
@@ -98,13 +106,15 @@ struct Lexer {
     found: Vec<Lexeme>,
     /// Whether a blank precedes the next lexeme.
     is_apart: bool,
+    /// Whether a condition follows a value, as in `5 if n = 3`, or begins the text.
+    is_conditional: bool,
     /// For each open brace, whether it belongs to a `\text`.
     upright: Vec<bool>,
     /// The number of open brackets. Inside brackets, a comma separates values and does not group digits.
     brackets: usize,
 }
 
-/// Returns the lexemes of a text; `None` if there are too many of them, or too many open brackets.
+/// Returns the lexemes of a text; `None` if there are too many of them, or too many open brackets, or if there is a condition.
 pub(super) fn lexemes(text: &str) -> Option<Vec<Lexeme>> {
     let (mut lexer, mut rest) = (Lexer::default(), text);
     loop {
@@ -120,7 +130,10 @@ pub(super) fn lexemes(text: &str) -> Option<Vec<Lexeme>> {
         };
         rest = lexer.without_subscript(&from[length..]);
         look(120)?;
-        if lexer.found.len() > MOST || lexer.upright.len() + lexer.brackets > DEEPEST {
+        if lexer.is_conditional
+            || lexer.found.len() > MOST
+            || lexer.upright.len() + lexer.brackets > DEEPEST
+        {
             return None;
         }
     }
@@ -157,6 +170,11 @@ impl Lexer {
         }
         // A `\text` and its braces are not lexemes.
         let closes_text = sign == "}" && self.upright.pop() == Some(true);
+        // The point of an abbreviation, as in `sq. units`.
+        let is_point = sign == "." && self.found.last().is_some_and(|last| is_word(&last.text));
+        if is_point {
+            return sign.len();
+        }
         if sign != "\\text" && !opens_text && !closes_text {
             let relation = RELATIONS.iter().find(|(ascii, _)| *ascii == sign);
             self.push(relation.map_or(sign, |(_, command)| command), false);
@@ -205,14 +223,25 @@ impl Lexer {
     fn letters(&mut self, text: &str) -> usize {
         let end = text.find(|c: char| !c.is_alphabetic());
         let run = &text[..end.unwrap_or(text.len())];
+        // `万` and `亿` are powers of ten, even directly before a unit.
+        let tens = ["万", "亿"].into_iter().find(|tens| run.starts_with(tens));
+        let run = tens.unwrap_or(run);
         let is_known = || {
             let lower = run.to_lowercase();
             unit(&lower).is_some() || matches!(&*lower, "and" | "or" | "choose")
         };
-        let is_word = self.upright.contains(&true) || run.chars().count() > 3 || is_known();
-        if is_name(run) {
+        let is_long = run.chars().count() > 3 || !run.starts_with(is_of_alphabet);
+        let is_one = self.upright.contains(&true) || is_long || is_known();
+        let last = self.found.last().map_or("", |last| &last.text);
+        let is_it = |own: &str| run.eq_ignore_ascii_case(own);
+        self.is_conditional |= !is_word(last) && CONDITIONS.split(' ').any(is_it);
+        if matches!(run, "inf" | "oo") {
+            self.push("\\infty", false);
+        } else if run == "U" && matches!(last, ")" | "]") {
+            self.push("\\cup", false);
+        } else if is_name(run) {
             self.push(format!("\\{run}"), false);
-        } else if is_word || is_letter(run) {
+        } else if is_one || is_letter(run) {
             self.push(run, false);
         } else {
             run.chars().for_each(|letter| self.push(letter, true));

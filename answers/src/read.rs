@@ -8,10 +8,10 @@ use std::sync::LazyLock;
 
 use regex::Regex;
 
-use super::expr::{Expr, Function, Symbol};
+use super::expr::{Expr, Function, REALS, Symbol};
 use super::lexeme::{Lexeme, is_word, is_words, lexemes};
 use super::number::look;
-use super::text::pattern;
+use super::text::{folded, pattern};
 use label::label;
 
 /// The maximum number of bytes of an answer that is read. A longer answer is compared only as text.
@@ -22,8 +22,15 @@ const DEEPEST: usize = 120;
 
 /// Returns the meaning of a cleaned answer; `None` if it is not mathematics, or cannot be read.
 pub(super) fn read(text: &str) -> Option<Expr> {
-    if text.len() > LONGEST || is_words(text) {
+    if text.len() > LONGEST {
         return None;
+    }
+    if is_words(text) {
+        let is_all = matches!(
+            &*folded(text),
+            "allrealnumber" | "allreal" | "anyrealnumber"
+        );
+        return is_all.then(|| Expr::name(REALS));
     }
     if let Some(based) = based(text) {
         return Some(based);
@@ -38,10 +45,14 @@ pub(super) fn read(text: &str) -> Option<Expr> {
 
 /// Reads a number with a base, such as `101_2`. The base is treated like a unit.
 fn based(text: &str) -> Option<Expr> {
-    static BASED: LazyLock<Regex> = LazyLock::new(|| pattern("^([0-9]+)_([0-9]+)$"));
+    const NAMES: &str = "zero|one|two|three|four|five|six|seven|eight|nine|ten";
+    static BASED: LazyLock<Regex> =
+        LazyLock::new(|| pattern(&format!(r"^\(?([0-9]+)\)?(?:_|base)([0-9]+|{NAMES})$")));
     let text = text.replace("\\text", "").replace(['{', '}', ' '], "");
     let found = BASED.captures(&text)?;
-    let base = format!("base {}", &found[2]);
+    let named = NAMES.split('|').position(|name| *name == found[2]);
+    let base = named.map_or(found[2].to_string(), |base| base.to_string());
+    let base = format!("base {base}");
     Some(Symbol::Measured(base).of([Expr::literal(&found[1])?]))
 }
 
@@ -145,7 +156,14 @@ impl<'t> Parser<'t> {
     fn elements(&mut self) -> Option<(Vec<Expr>, bool)> {
         let (mut elements, mut has_or) = (Vec::new(), false);
         loop {
+            let is_behind_value = elements.last().is_some_and(Expr::is_plain);
             elements.push(self.element()?);
+            // In `18, attained at x = 3`, the words are a condition of 18, and not the name of a second value.
+            let name = elements
+                .last()
+                .and_then(|last| last.parts.first()?.variable());
+            let has_words = |name: &str| name.contains(' ') && name.split(' ').any(is_word);
+            (!is_behind_value || !name.is_some_and(has_words)).then_some(())?;
             let has_comma = self.take(",") || self.take(";");
             let has_word = joins(self.text());
             if has_word {
@@ -203,6 +221,11 @@ impl<'t> Parser<'t> {
     /// Reads one side of a relation. If the side cannot be read, skips to its end and returns `None`.
     fn side(&mut self) -> Option<Expr> {
         let start = *self;
+        // The elements that a list leaves out are compared as one element.
+        if self.take("\\ldots") && self.is_end() {
+            return Some(Expr::name("\\ldots"));
+        }
+        *self = start;
         if let Some(value) = self.union().filter(|_| self.is_end()) {
             return Some(value);
         }

@@ -78,7 +78,7 @@ fn rules_accept_and_refuse() {
     assert_eq!(wrong, Vec::<String>::new());
     let has_both =
         |(_, [refused, accepted]): &(&String, &[usize; 2])| *refused > 3 && *accepted > 3;
-    assert_eq!(verdicts.len(), 8);
+    assert_eq!(verdicts.len(), 9);
     assert!(
         verdicts.iter().all(|verdicts| has_both(&verdicts)),
         "{verdicts:?}"

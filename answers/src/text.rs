@@ -9,20 +9,34 @@ pub(super) fn pattern(source: &str) -> Regex {
     Regex::new(source).expect("a constant pattern should compile")
 }
 
-/// Returns a cleaned text, normalised so that equal answers are equal texts: case, articles, blanks, fonts, periods and commas
-/// are ignored.
+/// Returns a cleaned text, normalised so that equal answers are equal texts: case, articles, `and`, the plural, blanks, fonts,
+/// periods and commas are ignored.
 pub(super) fn folded(text: &str) -> String {
     // The point of a number is kept; the points of `a.m.` are removed.
     static POINTS: LazyLock<Regex> = LazyLock::new(|| pattern(r"(^|[^0-9])[.,]+|[.,]+([^0-9]|$)"));
     let text = text.replace("\\text", "").to_lowercase();
     let text = text.replace(['{', '}', '¤'], "");
-    let mut words: Vec<&str> = text.split_whitespace().collect();
-    if words.len() > 1 {
-        words.retain(|word| !["a", "an", "the"].contains(word));
+    let words: Vec<&str> = text.split_whitespace().collect();
+    let is_kept = |at: &usize| match words[*at] {
+        "and" => false,
+        // The first of two letters is no article.
+        "a" => words
+            .get(at + 1)
+            .is_none_or(|next| next.len() < 2 || *next == "and"),
+        "an" | "the" => words.len() == 1,
+        _ => true,
+    };
+    let singular = |at: usize| match words[at].strip_suffix('s') {
+        Some(word) if word.len() > 3 && word.chars().all(char::is_alphabetic) => word,
+        _ => words[at],
+    };
+    let kept: Vec<&str> = (0..words.len()).filter(is_kept).map(singular).collect();
+    let text = kept.join(" ");
+    if text.chars().all(|c| "ivx, ".contains(c)) {
+        // Without the commas, `I, III` would be `II, II`.
+        return text.replace(", ", ",").replace(' ', ",");
     }
-    POINTS
-        .replace_all(&words.join(" "), "$1$2")
-        .replace(' ', "")
+    POINTS.replace_all(&text, "$1$2").replace(' ', "")
 }
 
 /// Returns the letter of a choice in a cleaned text, such as `B`, `(B)`, `B. 42` and `Option B`.
@@ -33,8 +47,11 @@ pub(super) fn choice(text: &str) -> Option<char> {
         pattern(&format!("{head}{letter}"))
     });
     /// The text after a letter that is not the only choice, such as `or C`.
-    static ANOTHER: LazyLock<Regex> =
-        LazyLock::new(|| pattern(r"^(?:and |or |[A-Za-z]$|.{0,6}\(.{0,5}\).{0,5}$)"));
+    static ANOTHER: LazyLock<Regex> = LazyLock::new(|| {
+        pattern(
+            r"^(?:and |or |[A-Za-z]$|.{0,6}\(.{0,5}\).{0,5}$)|(?:^|[\s,;])\(?[A-Z][).:](?:[\s0-9]|$)",
+        )
+    });
     let text = text.replace("\\text", "").replace(['{', '}'], "");
     let found = CHOICE.captures(text.trim())?;
     let behind = found.get(4).map_or("", |behind| behind.as_str());

@@ -60,11 +60,16 @@ impl Parser<'_> {
             return Expr::literal(text);
         };
         if self.take("\\overline") {
-            let has_brace = self.take("{");
-            let period = self.text();
-            self.advance(1);
-            let is_closed = !has_brace || self.take("}");
-            return is_closed.then(|| repeating(text, period)).flatten();
+            let mut period = self.overlined()?.to_string();
+            // In `0.\dot{1}4\dot{2}`, the dots mark the first and the last repeating digit.
+            if is_whole(self.text()) && self.ahead(1) == "\\overline" {
+                period += self.text();
+                self.advance(1);
+            }
+            if self.take("\\overline") {
+                period += self.overlined()?;
+            }
+            return repeating(text, &period);
         }
         if self.take("\\ldots") {
             // A single digit must occur three times to count as repeating, and several digits twice.
@@ -78,6 +83,14 @@ impl Parser<'_> {
             return repeating(head, period);
         }
         Expr::literal(text)
+    }
+
+    /// Returns the digits after `\overline`.
+    fn overlined(&mut self) -> Option<&str> {
+        let has_brace = self.take("{");
+        let digits = self.text();
+        self.advance(1);
+        (!has_brace || self.take("}")).then_some(digits)
     }
 
     /// Returns a function with its power, its base and its argument: `\sin^2 x`, `\log_2 8`.

@@ -2,14 +2,14 @@
 
 use super::super::expr::Expr;
 use super::super::lexeme::{Lexeme, is_letter, is_number};
-use super::nesting;
+use super::{SET_OPERATORS, nesting, one_of};
 
 /// Operators; a number or a sum after an operator belongs to the name.
 const OPERATORS: &str =
     r"\lim \limsup \liminf \sum \prod \int \iint \oint \max \min \sup \inf \gcd";
 
 /// Functions whose names have several letters, in plain text.
-const FUNCTIONS: &str = "Pr Var Cov gcd lcm deg det dim max min sup inf arg sgn";
+const FUNCTIONS: &str = "Pr Var Cov gcd lcm deg det dim max min sup arg sgn";
 
 /// Returns the left side of an equation as a name; `None` if it is an expression. A derivative, a function with its argument and
 /// a word are names, because an expression would not show what they are. A side that cannot be read as an expression is also a
@@ -30,7 +30,9 @@ pub(super) fn label(head: &[Lexeme], side: Option<&Expr>) -> Option<Expr> {
 /// Returns whether this can be a name: it begins with an operator, or has no number and no sign of a sum outside brackets.
 fn is_odd_name(texts: &[&str]) -> bool {
     let text = |at: usize| texts.get(at).copied().unwrap_or_default();
-    let mut depth = 0;
+    // `|\vec a + \vec b|` is one length.
+    let is_length = matches!(texts, ["|", inside @ .., "|"] if !inside.contains(&"|"));
+    let mut depth = i32::from(is_length);
     let is_part = |at: usize| {
         depth += nesting(text(at));
         let is_free = !is_number(text(at)) || at > 0 && text(at - 1) == "\\angle";
@@ -65,9 +67,10 @@ fn is_applied(head: &[Lexeme], texts: &[&str]) -> bool {
     let is_capital = |text: &str| text.starts_with(char::is_uppercase);
     let is_function =
         is_capital(first) || first.starts_with(['f', 'g', 'h', 'p', 'q', 'r', 's', 'u', 'v', 'w']);
+    let is_set = |text: &&str| is_capital(text) || one_of(SET_OPERATORS, text).is_some();
     let is_value = match inside {
-        [value] => is_number(value) || is_capital(value) || first.starts_with('\\'),
-        _ => false,
+        [value] if is_number(value) || first.starts_with('\\') => true,
+        sets => sets.iter().all(is_set),
     };
     !inside.contains(first) && (is_function || power.is_empty() && is_value)
 }

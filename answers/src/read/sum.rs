@@ -32,7 +32,12 @@ impl Parser<'_> {
                 *own = own.checked_mul(exponent.to_i32()?)?;
                 continue;
             }
-            let word = self.text().to_lowercase();
+            let is_scale = parts.last().is_some_and(|(part, _)| part == "degree");
+            let word = match self.text() {
+                "C" if is_scale => "celsius".to_string(),
+                "F" if is_scale => "fahrenheit".to_string(),
+                text => text.to_lowercase(),
+            };
             let name = unit(&word);
             if name.is_none() && !is_word(&word) {
                 break;
