@@ -4,12 +4,13 @@
 use std::ops::Range;
 use std::sync::LazyLock;
 
-use regex::Regex;
+use regex::{Match, Regex};
 
+use super::clause::{is_case, is_conditional, is_denied, is_otherwise};
 use super::clean::{cleaned, without_stars};
 use super::lexeme::is_number;
-use super::named::{Item, Joint, Values, formulas, items, joint, list};
-use super::read::read;
+use super::named::{Item, Joint, Values, cases_of, formulas, has_condition, items, joint, list};
+use super::read::{LONGEST, read};
 use super::text::{self, pattern};
 use super::turn;
 
@@ -30,19 +31,39 @@ pub(super) enum Found {
 /// Returns the answer that the marks of a completion give: `<answer>`, a box, `####`, `answer is`.
 pub(super) fn marked(source: &str) -> Found {
     if !turn::has_tags(source) {
-        return untagged(source);
+        return first_answer(source);
     }
     let Some(text) = turn::own(source) else {
         return Found::Nothing;
     };
     let Some(inside) = tagged(&text) else {
-        return untagged(&text);
+        return first_answer(&text);
     };
     match untagged(&inside) {
         Found::Text(text) if text.is_empty() => Found::Nothing,
         Found::Text(text) => Found::Sentence(text),
         found => found,
     }
+}
+
+/// Returns the answer in front of the next question if a base model went on with the questions of its prompt.
+fn first_answer(text: &str) -> Found {
+    static QUESTION: LazyLock<Regex> =
+        LazyLock::new(|| pattern(r"\n(?:#+ ?|\*\*)?(?:Question|Problem|Q)(?: ?[0-9]+)?[.:]"));
+    if !text.contains('Q') && !text.contains("Problem") {
+        return untagged(text);
+    }
+    // The first questions are enough, and a limit bounds the work.
+    let mut questions = QUESTION.find_iter(text).take(8);
+    let first = questions.find_map(|question| {
+        let found = untagged(&text[..question.start()]);
+        let is_answer = match &found {
+            Found::Text(text) => text.len() <= LONGEST && is_whole(text, &cleaned(text)),
+            _ => true,
+        };
+        is_answer.then_some(found)
+    });
+    first.unwrap_or_else(|| untagged(text))
 }
 
 fn untagged(text: &str) -> Found {
@@ -53,16 +74,52 @@ fn untagged(text: &str) -> Found {
         let values = values.filter(|values| values.iter().all(is_full));
         return values.map_or(Found::Nothing, |values| Found::Answer(list(values)));
     }
-    if let Some((_, tail)) = text.rsplit_once("####") {
-        let line = tail.lines().next().unwrap_or_default().trim();
-        if !line.is_empty() {
-            return Found::Sentence(line.to_string());
-        }
+    let marked = behind_mark(text);
+    if let Some((line, true)) = marked {
+        return Found::Sentence(line.to_string());
     }
-    let from = text.len().saturating_sub(END);
-    let end = (from..).find_map(|at| text.get(at..)).unwrap_or_default();
-    let plain = without_stars(end);
-    behind_phrase(&plain).unwrap_or_else(|| Found::Text(plain.trim().to_string()))
+    let plain = without_stars(near(text, text.len(), END));
+    behind_phrase(&plain).unwrap_or_else(|| match marked {
+        Some((line, _)) => Found::Sentence(line.to_string()),
+        // A number in a heading is no answer.
+        None if plain.contains('#') => {
+            let is_heading = |line: &str| line.trim_start().starts_with('#') && STEP.is_match(line);
+            let lines: Vec<&str> = plain.lines().filter(|line| !is_heading(line)).collect();
+            Found::Text(lines.join("\n").trim().to_string())
+        }
+        None => Found::Text(plain.trim().to_string()),
+    })
+}
+
+/// Returns the last `most` bytes of a text before a position.
+pub(super) fn near(text: &str, end: usize, most: usize) -> &str {
+    let mut starts = end.saturating_sub(most)..=end;
+    starts.find_map(|at| text.get(at..end)).unwrap_or_default()
+}
+
+/// The beginning of a heading: `Step 2`, `2. Conclusion`.
+static STEP: LazyLock<Regex> = LazyLock::new(|| {
+    let parts = "step|part|case|method|approach|example|problem|question|task|phase|stage|section|option|solution|attempt";
+    pattern(&format!(r"(?i)^[#*\s]*(?:[0-9]+[.)]\s+\S|(?:{parts})\b)"))
+});
+
+/// Returns the last line after `####` that as a whole is an answer, with true; otherwise the line at the end of the text, which
+/// is an answer in words if no phrase marks another. Headings of Markdown, such as `#### Step 2`, are no marks.
+fn behind_mark(text: &str) -> Option<(&str, bool)> {
+    let mut last = None;
+    // This is enough for the headings of a text, and bounds the work.
+    for (at, mark) in text.rmatch_indices("####").take(20) {
+        let tail = text[at + mark.len()..].trim();
+        let line = tail.lines().next().unwrap_or_default().trim();
+        if line.is_empty() || STEP.is_match(line) {
+            continue;
+        }
+        if line.len() <= LONGEST && is_whole(line, &cleaned(line)) {
+            return Some((line, true));
+        }
+        last = last.or((line == tail).then_some((line, false)));
+    }
+    last
 }
 
 /// `\boxed` without a brace counts only at the end of a text, where it is a box that was cut off.
@@ -114,9 +171,15 @@ fn last_marks<'t>(
         let value = &behind[inside];
         let between = &text[end..mark.start()];
         // In `x = \boxed{2}, y = \boxed{3}`, the second name is ignored, so that a comma joins the boxes.
-        let joint = joint(between).or_else(|| {
+        let signs = between.trim_start_matches(['.', '!', '…']);
+        let joint = joint(signs).or_else(|| {
             let name = NAME.find(between)?;
             joint(&between[..name.start()]).filter(|joint| *joint != Joint::Blank)
+        });
+        // In `\boxed{5} if n is odd, \boxed{6} if n is even`, both boxes are values of one answer.
+        let joint = joint.or_else(|| {
+            let is_case = is_otherwise(between) || is_case(between) && is_case(&behind[length..]);
+            (is_case && end > 0).then_some(Joint::Or)
         });
         let last = values.last().map_or("", |(_, last)| last.trim());
         // A box that repeats the box before it is the same answer; an empty box is replaced by the next box.
@@ -150,33 +213,88 @@ fn closed(text: &str) -> Option<(Range<usize>, usize)> {
     None
 }
 
-/// Returns the answer after the last `answer is` or similar phrase: a list of formulas, a number, or a sentence.
+/// Returns the answer after the last `answer is` or similar phrase that is not denied: a list of formulas, a number, or a sentence.
 fn behind_phrase(text: &str) -> Option<Found> {
     static PHRASE: LazyLock<Regex> = LazyLock::new(|| {
-        let phrase =
-            r"(?i:answers? (?:is|are)|answers?\s?[:：]|option is)|答案(?:是|为|[:：])|(?m:^)A:";
-        let heading = r"(?im:^[#\s]*(?:the )?final answers?[ \t]*$)";
-        pattern(&format!(r"(?:{phrase}|{heading})[:： *\n\t]*"))
+        let phrase = r"(?i:answers? (?:is|are)|answers?\s?[:：]|option is)|(?:答案|选项)(?:是|为|选|[:：])|(?:故|应|因此|所以)选|(?m:^)A:";
+        let choice =
+            r"(?i:(?:correct|right|true|best|final|my|answer) (?:choice|option)(?: is|\s?[:：]))";
+        let heading = r"(?im:^[#\s]*(?:the )?final answers?[ \t]*$|^#+[ \t]*answers?[ \t]*$)";
+        pattern(&format!(r"(?:{phrase}|{choice}|{heading})[:： *\n\t]*"))
     });
+    /// Words that deny the phrase behind them, as in `I do not think that the answer is 5`.
+    static DENIAL: LazyLock<Regex> = LazyLock::new(|| {
+        let denials = r"\b(?:not|never|nobody|no one|doubt|wrong|false|incorrect|unlikely|impossible|untrue|cannot)|n[’']t";
+        let verbs = "thinks?|believes?|says?|know|mean|claims?|agree|feel|be|to|true|certain|sure|likely|possible|correct|right|clear|the case";
+        pattern(&format!(
+            r"(?i)(?:{denials})(?: (?:{verbs}))*(?: (?:that|if|whether))?(?: (?:the|my|our|this|its))?(?: \pL+)? ?$"
+        ))
+    });
+    /// A choice before the verb.
+    static CHOICE: LazyLock<Regex> = LazyLock::new(|| {
+        let choice = r"(?i:option|choice|answer)\s*\(?([A-J])\)?";
+        pattern(&format!(r"\b{choice} is (?:the )?(?:correct|right|best)\b"))
+    });
+    let mut phrases: Vec<Match> = PHRASE.find_iter(text).collect();
+    let Some(mut phrase) = phrases.pop() else {
+        let found = CHOICE.captures_iter(text).last()?;
+        return Some(Found::Answer(found[1].to_string()));
+    };
+    while DENIAL.is_match(near(text, phrase.start(), 100)) {
+        let Some(earlier) = phrases.pop() else {
+            return Some(Found::Nothing);
+        };
+        phrase = earlier;
+    }
+    first_of(&text[phrase.end()..])
+}
+
+/// Returns the answer at the beginning of a text: a list of formulas, a number, or a sentence.
+fn first_of(tail: &str) -> Option<Found> {
+    /// What follows the name of a value, as in `$x$ = 5`.
+    static VERB: LazyLock<Regex> = LazyLock::new(|| pattern(r"^\s*(?:=|:|(?:is|are|equals?)\b)"));
+    let formulas = formulas(tail);
+    let Some(first) = formulas.first().filter(|first| first.at.start == 0) else {
+        return of_words(tail);
+    };
+    let (behind, inside) = (&tail[first.at.end..], first.inside.trim());
+    if VERB.is_match(behind) {
+        let found = of_words(tail);
+        let is_name = || read(&cleaned(inside)).is_some_and(|name| name.is_name());
+        if matches!(found, Some(Found::Answer(_))) || is_name() {
+            return found;
+        }
+    }
+    let line = tail.lines().next().map_or(0, str::len).max(first.at.end);
+    let line = &tail[..line];
+    let items = items(line);
+    let next = items.get(1).map_or(line.len(), |next| next.at.start);
+    if is_denied(["", &line[first.at.end..next]]) {
+        return Some(Found::Sentence(line.to_string()));
+    }
+    let found = cases_of(line).unwrap_or_else(|| list(joined(tail, items)));
+    (!inside.is_empty()).then_some(Found::Answer(found))
+}
+
+/// Returns the answer at the beginning of a text that begins with words or a number.
+fn of_words(tail: &str) -> Option<Found> {
     /// The end of a sentence: a period or a question mark after a word, but not the periods of `a.m.`
     static STOP: LazyLock<Regex> =
         LazyLock::new(|| pattern(r"(?:^|\s)(?:[^\s.]{2,}|[^\s.a-z])?([.?])(?:\s|$)|(。)"));
     /// The sign or word at which an explanation begins, such as the comma in `5, since 25 = 5 * 5`.
     static CLAUSE: LazyLock<Regex> = LazyLock::new(|| pattern(r"[,;]| \(| because "));
-    let tail = &text[PHRASE.find_iter(text).last()?.end()..];
     let line = tail.lines().next().unwrap_or_default();
-    let formulas = formulas(tail);
-    if let Some(first) = formulas.first().filter(|first| first.at.start == 0) {
-        let inside = first.inside.trim();
-        let items = items(&tail[..line.len().max(first.at.end)]);
-        let found = list(joined(tail, items));
-        return (!inside.is_empty()).then_some(Found::Answer(found));
-    }
     let stop = STOP
         .captures(line)
         .and_then(|found| found.get(1).or(found.get(2)));
     let sentence = line[..stop.map_or(line.len(), |stop| stop.start())].trim();
-    let is_readable = |text: &&str| read(&cleaned(text)).is_some();
+    let is_condition = |text: &str| {
+        let first = items(text).into_iter().next();
+        first.is_some_and(|first| is_conditional(&text[..first.at.start]))
+    };
+    // `For n = 3` is no equation.
+    let is_equation = |text: &str| !text.contains('=') || !is_condition(text);
+    let is_readable = |text: &&str| read(&cleaned(text)).is_some() && is_equation(text);
     if is_readable(&sentence) {
         return Some(Found::Answer(sentence.to_string()));
     }
@@ -185,7 +303,9 @@ fn behind_phrase(text: &str) -> Option<Found> {
     let is_hedged = |clause: &&str| {
         let rest = &sentence[clause.len()..];
         let next = items(rest).into_iter().next();
-        next.is_some_and(|next| joint(&rest[..next.at.start]) == Some(Joint::Or))
+        let behind = next.as_ref().map_or(rest, |next| &rest[..next.at.start]);
+        is_denied(["", behind])
+            || next.is_some() && (joint(behind) == Some(Joint::Or) || is_otherwise(behind))
     };
     let clause = clause.filter(|clause| !is_hedged(clause));
     let found = clause.map_or_else(
@@ -237,4 +357,5 @@ pub(super) fn is_whole(text: &str, clean: &str) -> bool {
     text.contains(['\\', '^', '_', '{', '}', '=', '<', '>', '('])
         && words.filter(|word| WORD.is_match(word)).count() < 2
         && formulas(text).is_empty()
+        && !has_condition(text)
 }

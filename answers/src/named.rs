@@ -5,7 +5,9 @@ use std::sync::LazyLock;
 
 use regex::{Match, Regex};
 
+use super::clause::{CASES, is_case, is_conditional, is_denied, is_otherwise};
 use super::clean::{GROUPING, cleaned, spelled_out};
+use super::find::near;
 use super::read::read;
 use super::text::{self, pattern};
 
@@ -93,8 +95,10 @@ pub(super) fn joint(between: &str) -> Option<Joint> {
     static JOINT: LazyLock<Regex> = LazyLock::new(|| {
         let words = r"\b(?:and|also|as well as|plus|both)\b|和|及";
         let or = r"\b(?:or|else|either|even|maybe|perhaps|possibly|probably|alternatively|equivalently|versus)\b|\bvs\b\.?|或者?";
+        // The sign or the number before an item of a list in Markdown.
+        let bullet = r"\n\s*(?:[-+•‣▪●◦]|\(?(?:[0-9]{1,2}|[a-z]|[ivx]{1,4})[.)])\s";
         pattern(&format!(
-            r"(?i)^(?:[\s{{}}()*&]|\\text|\\\\|([,;])|({words})|({or})|([/|]|\\mid\b))*$"
+            r"(?i)^(?:[\s{{}}()*&]|\\text|\\\\|([,;]|{bullet})|({words})|({or})|([/|]|\\mid\b))*$"
         ))
     });
     // A longer text has words that do not join values.
@@ -133,94 +137,195 @@ pub(super) fn list(values: Values) -> String {
 /// Values that a sentence names together.
 struct Run<'t> {
     values: Values<'t>,
-    /// Whether the values follow a verb, or begin the text.
+    /// Whether the values follow a verb, begin the text, or stand before a condition, as in `18 if n = 3`.
     is_named: bool,
-    /// The text between the previous run and this run.
-    before: &'t str,
+    /// Whether the values belong to a condition, as in `if n = 3`.
+    is_conditional: bool,
+    /// Whether a case of the values follows them, or `otherwise` precedes them.
+    is_case: bool,
+    at: Range<usize>,
+    /// The text between the previous run and this run, and between this run and the next run.
+    around: [&'t str; 2],
 }
 
-/// Returns the value that a sentence names, as in `The largest $n$ is 34`: the last value after a verb or at the beginning or, if
-/// there is none, the last value. Joined values are returned as one list. Returns `None` if the value follows a word such as
-/// `not`, or if the text has mathematics outside formulas, because a number may then be only a part of the answer.
-pub(super) fn named(text: &str) -> Option<String> {
+/// The maximum number of bytes between a value and the words that make it conditional.
+const MOST_WORDS: usize = 150;
+
+/// Returns the values of a text in runs, the positions where verbs end, and the words between the values.
+fn runs(text: &str) -> (Vec<Run<'_>>, Vec<usize>, String) {
     static VERB: LazyLock<Regex> = LazyLock::new(|| {
         let adverbs = "about|approximately|exactly|precisely|only|just|simply|therefore|thus|then|hence|now|also|indeed|equal|given|\
              by|to|either|both|the|number|value|integer";
         pattern(&format!(
-            r"(?i)(?:=|≈|:\s|\b(?:is|are|was|were|be|equals?)\b)\s*(?:(?:{adverbs})\b[\s:,]*)*"
+            r"(?i)(?:=|≈|:\s|\b(?:is|are|was|were|be|equals?|gets?|gives?|obtain|yields?)\b)\s*(?:(?:{adverbs})\b[\s:,]*)*"
         ))
     });
-    /// Signs of mathematics outside a formula, or of a time. A number in such a text is only a part of an answer.
-    static PART: LazyLock<Regex> = LazyLock::new(|| pattern(r"\\[A-Za-z]|[\^_+*]|[0-9]:[0-9]"));
     static AND: LazyLock<Regex> = LazyLock::new(|| pattern(r"\b(?:and|but|(or))\b"));
     static LAST_AND: LazyLock<Regex> = LazyLock::new(|| pattern(r"\b(?:and|or)[\s$(]*$"));
     static STOP: LazyLock<Regex> = LazyLock::new(|| pattern(r"[.?!]\s|\n"));
-    static NOT: LazyLock<Regex> =
-        LazyLock::new(|| pattern(r"(?i)\b(?:not|never|neither|nor|cannot|unknown)\b|n't\b"));
-    let verbs: Vec<usize> = VERB.find_iter(text).map(|verb| verb.end()).collect();
-    let (mut runs, mut end, mut words) = (Vec::<Run>::new(), 0, String::new());
-    for item in items(text) {
+    static CLAUSE: LazyLock<Regex> = LazyLock::new(|| pattern(r"^(?s:.*)(?:[,;:.?!\n]|\bthen\b)"));
+    /// The condition of the next value, as in `if n is even, it is 6`.
+    static CASE: LazyLock<Regex> = LazyLock::new(|| {
+        pattern(&format!(
+            r"(?i)(?:^|[,;:.]|\b(?:and|or|but))\s*(?:{CASES})\b[^,;:.]*(?:,|\bthen)$"
+        ))
+    });
+    let items = items(text);
+    let is_outside = |verb: &Match| {
+        let next = items.partition_point(|item| item.at.end <= verb.start());
+        items
+            .get(next)
+            .is_none_or(|item| item.at.start > verb.start())
+    };
+    let verbs = VERB.find_iter(text).filter(is_outside);
+    let verbs: Vec<usize> = verbs.map(|verb| verb.end()).collect();
+    let (mut runs, mut end) = (Vec::<Run>::new(), 0);
+    let (mut clause, mut words) = (String::new(), String::new());
+    for (index, item) in items.iter().enumerate() {
         let between = &text[end..item.at.start];
+        let next = items
+            .get(index + 1)
+            .map_or(text.len(), |next| next.at.start);
+        let behind = &text[item.at.end..next];
+        clause += between;
+        let cut = CLAUSE.find(&clause).map_or(0, |earlier| earlier.end());
+        let is_behind_case = CASE.is_match(&clause[..cut]);
+        // The words of a condition are not far from its value, and a limit on the clause bounds the work.
+        clause = near(&clause[cut..], clause.len() - cut, MOST_WORDS).to_string();
         words += between;
         words.push('0');
         end = item.at.end;
         let from = text[..item.at.start]
             .trim_end_matches(['$', '(', ' '])
             .len();
-        let next = verbs.partition_point(|verb| *verb < from);
+        let verb = verbs.partition_point(|verb| *verb < from);
         let is_behind = |verb: &usize| *verb <= item.at.start;
-        let is_named = from == 0 || verbs.get(next).is_some_and(is_behind);
+        let is_conditional = is_conditional(&clause);
+        let is_case = !is_conditional && is_case(behind) || is_otherwise(between) || is_behind_case;
+        let is_named = from == 0 || is_case || verbs.get(verb).is_some_and(is_behind);
+        clause.push('0');
         let joint = joint(between)
             .filter(|joint| !matches!(joint, Joint::Blank | Joint::Sign))
             .or_else(|| {
                 let last = runs.last().filter(|_| !STOP.is_match(between))?;
                 let and = AND.captures(between)?;
+                let is_same = last.is_conditional == is_conditional;
                 let is_joined = last.is_named && is_named || LAST_AND.is_match(between);
-                is_joined.then(|| and.get(1).map_or(Joint::And, |_| Joint::Or))
+                (is_joined && is_same).then(|| and.get(1).map_or(Joint::And, |_| Joint::Or))
             });
         match (joint, runs.last_mut()) {
-            (Some(joint), Some(run)) => run.values.push((joint, item.inside)),
+            (Some(joint), Some(run)) => {
+                run.values.push((joint, item.inside));
+                run.is_case |= is_case;
+                run.at.end = end;
+                run.around[1] = behind;
+            }
             _ => runs.push(Run {
                 values: vec![(Joint::Blank, item.inside)],
                 is_named,
-                before: between,
+                is_conditional,
+                is_case,
+                at: item.at.clone(),
+                around: [between, behind],
             }),
         }
     }
     words += &text[end..];
-    let at = runs.iter().rposition(|run| run.is_named);
-    let at = at.or(runs.len().checked_sub(1));
+    (runs, verbs, words)
+}
+
+/// Returns the values of several cases as a list, as in `5 if n is odd and 6 if n is even`; `None` if there are no such cases, or
+/// if the run at a position is none of them.
+fn cases(runs: &[Run], at: usize) -> Option<String> {
+    let cases = runs.iter().filter(|run| run.is_case && runs[at].is_case);
+    let values = cases.flat_map(|run| &run.values);
+    let values: Values = values.map(|(_, value)| (Joint::Or, *value)).collect();
+    (values.len() > 1).then(|| list(values))
+}
+
+/// Returns the values of several cases if the text begins with one of them.
+pub(super) fn cases_of(text: &str) -> Option<String> {
+    let runs = runs(text).0;
+    (!runs.is_empty()).then(|| cases(&runs, 0)).flatten()
+}
+
+/// Returns whether a text has a value in a condition.
+pub(super) fn has_condition(text: &str) -> bool {
+    let runs = runs(text).0;
+    runs.iter().any(|run| run.is_conditional || run.is_case)
+}
+
+/// Returns the value that a sentence names, as in `The largest $n$ is 34`: the last value after a verb or at the beginning or, if
+/// there is none, the last value. A value in a condition, as in `when n = 3`, is named only if there is no other. Joined values
+/// and the values of several cases are returned as one list. Returns `None` if the text denies or bounds the value, or if the
+/// text has mathematics outside formulas, because a number may then be only a part of the answer.
+pub(super) fn named(text: &str) -> Option<String> {
+    /// Signs of mathematics outside a formula, or of a time. A number in such a text is only a part of an answer.
+    static PART: LazyLock<Regex> = LazyLock::new(|| pattern(r"\\[A-Za-z]|[\^_+*]|[0-9]:[0-9]"));
+    let (mut runs, verbs, words) = runs(text);
+    let last = |is_it: fn(&Run) -> bool| runs.iter().rposition(is_it);
+    let at = last(|run| run.is_named && !run.is_conditional)
+        .or_else(|| last(|run| run.is_named))
+        .or_else(|| last(|run| !run.is_conditional))
+        .or(runs.len().checked_sub(1));
+    if let Some(cases) = at.and_then(|at| cases(&runs, at)) {
+        return Some(cases);
+    }
     let run = at.map(|at| runs.swap_remove(at));
+    let start = run.as_ref().map_or(text.len(), |run| run.at.start);
+    let verb = verbs.iter().rfind(|verb| **verb <= start);
+    let around = run
+        .as_ref()
+        .map_or([&text[..*verb.unwrap_or(&0)], ""], |run| run.around);
+    if is_denied(around) {
+        return None;
+    }
     let is_one = run.as_ref().is_none_or(|run| run.values.len() == 1);
-    if let Some(tail) = verbs.last().map(|verb| &text[*verb..]).filter(|_| is_one) {
+    if let Some(tail) = verb.map(|verb| &text[*verb..]).filter(|_| is_one) {
         let clean = cleaned(tail);
         if read(&clean).is_some() || text::is_ratio(&clean) {
             return Some(tail.trim().to_string());
         }
     }
-    let run = run.filter(|run| !PART.is_match(&words) && !NOT.is_match(run.before))?;
+    let run = run.filter(|_| !PART.is_match(&words))?;
     Some(list(run.values))
 }
 
-/// Returns the last formula or number of a text, with the values before it if an `and` or `or` joins them to it.
+/// Returns the value behind a label, as in `\text{Total: } 12` and `\text{The total is } 12`; `None` if the label denies or bounds
+/// the value, or is a condition.
+pub(super) fn without_label(text: &str) -> Option<&str> {
+    static LABEL: LazyLock<Regex> = LazyLock::new(|| {
+        let label = r"(\pL[\pL ,'’-]+?(?:\b(?:is|are|equals)\b|[\s}]*:))";
+        pattern(&format!(r"^(?:\\text)?[{{\s]*{label}[\s}}:]*(.+)$"))
+    });
+    let found = LABEL.captures(text)?;
+    let [label, value] = [1, 2].map(|group| found.get(group).map_or("", |at| at.as_str()));
+    let is_open = value.matches('}').count() > value.matches('{').count();
+    let value = value.strip_suffix(if is_open { "}" } else { "" });
+    value.filter(|_| !is_denied([label, ""]) && !is_conditional(label))
+}
+
+/// Returns the last formula or number of a text, with the values before it if an `and` or `or` joins them to it. A value in a
+/// condition is returned only if its sentence names no other. Returns `None` if the text denies or bounds the value.
 pub(super) fn last_of(text: &str) -> Option<String> {
-    let items = items(text);
-    let (last, others) = items.split_last()?;
-    let (mut values, mut start) = (vec![(Joint::Blank, last.inside)], last.at.start);
-    for item in others.iter().rev() {
-        let joint = joint(&text[item.at.end..start])
-            .filter(|joint| !matches!(joint, Joint::Blank | Joint::Sign));
-        let (Some(joint), Some(value)) = (joint, values.last_mut()) else {
-            break;
-        };
-        value.0 = joint;
-        values.push((Joint::Blank, item.inside));
-        start = item.at.start;
+    static STOP: LazyLock<Regex> = LazyLock::new(|| pattern(r"[.?!]\s|\n\s*\n"));
+    let last = items(text).pop()?.at.start;
+    let stop = STOP.find_iter(&text[..last]).last();
+    let mut runs = runs(&text[stop.map_or(0, |stop| stop.end())..]).0;
+    let last = runs.len().checked_sub(1)?;
+    let named = runs
+        .iter()
+        .rposition(|run| run.is_named && !run.is_conditional);
+    let at = named.filter(|_| runs[last].is_conditional).unwrap_or(last);
+    if let Some(cases) = cases(&runs, at) {
+        return Some(cases);
     }
+    let Run {
+        mut values, around, ..
+    } = runs.swap_remove(at);
     let is_list = |(joint, _): &(Joint, &str)| matches!(joint, Joint::And | Joint::Or);
     if !values.iter().any(is_list) {
-        values.truncate(1);
+        values.drain(..values.len() - 1);
     }
-    values.reverse();
-    Some(list(values))
+    (!is_denied(around)).then(|| list(values))
 }

@@ -78,7 +78,7 @@ fn rules_accept_and_refuse() {
     assert_eq!(wrong, Vec::<String>::new());
     let has_both =
         |(_, [refused, accepted]): &(&String, &[usize; 2])| *refused > 3 && *accepted > 3;
-    assert_eq!(verdicts.len(), 9);
+    assert_eq!(verdicts.len(), 19);
     assert!(
         verdicts.iter().all(|verdicts| has_both(&verdicts)),
         "{verdicts:?}"
@@ -92,10 +92,15 @@ fn the_quick_look_sees_every_form_of_token() {
         ["Human", "USER", "Assistant", "ASSISTANT", "Instruction"]
             .map(|author| format!("\n{head}{author}:"))
     });
+    let roles = ["user", "assistant", "tool", "system"];
+    let roles = roles.map(|role| [format!("{role}\n"), format!("\n{role}\n")]);
     let tokens = "<|eot_id|> <｜User｜> <turn|> <|channel> [|endofturn|] [|/user|] <s> </s> <end_of_turn> <eos> <seed:bos>
         <unused7> <<SYS>> <</SYS>> [e~[ ]~b] ]~!b[ [EOS] [gMASK] [/INST]";
     let tokens = tokens.split_whitespace().map(str::to_string);
-    let tokens: Vec<String> = tokens.chain(lines.into_iter().flatten()).collect();
+    let tokens: Vec<String> = tokens
+        .chain(lines.into_iter().flatten())
+        .chain(roles.into_iter().flatten())
+        .collect();
     for form in turn::tokens() {
         let form = text::pattern(&format!("^(?:{form})$"));
         assert!(tokens.iter().any(|token| form.is_match(token)), "{form}");
@@ -230,7 +235,8 @@ fn try_hostile_texts() {
         \left| \sin f( <answer> </answer> <|im_end|> <|im_start|> </think> <tool_call> ```output is: 1'000 ,\! P(X= |AB|= >= ; ~";
     let parts = parts
         .split_whitespace()
-        .chain(["answer is ", " and ", " or ", " is 5", "\nUser:"]);
+        .chain(["answer is ", " and ", " or ", " is 5", "\nUser:"])
+        .chain(["\nQ: ", "\nuser\n", " not 5", " for 1 ", " 5, else"]);
     let parts: Vec<&str> = parts.collect();
     for part in &parts {
         for count in [1, 2, 3, 100, 2000] {

@@ -11,11 +11,14 @@ use super::text::pattern;
 /// The authors whose names begin a line, as in `### Instruction:`.
 const AUTHORS: &str = "Human|User|USER|HUMAN|Assistant|ASSISTANT|Instruction";
 
+/// The roles that are lines of their own where a trainer decoded several turns without their special tokens.
+const ROLES: &str = "user|assistant|tool|system";
+
 static TOKEN: LazyLock<Regex> = LazyLock::new(|| pattern(&tokens().join("|")));
 
 /// Returns the patterns of the special tokens of Llama, Qwen (ChatML), Mistral, Gemma, Phi, DeepSeek, GLM, Kimi, Granite, EXAONE,
 /// gpt-oss and other models.
-pub(super) fn tokens() -> [String; 11] {
+pub(super) fn tokens() -> [String; 12] {
     let names = "bos|eos|pad|unk|sep|eot|eod|eoa|sop|eop|BOS|EOS|PAD|UNK";
     let squares = "PAD|EOS|BOS|SEP|CLS|UNK|gMASK|/?INST|TOOL_CALLS|/?TOOL_RESULTS|/?AVAILABLE_TOOLS|/?SYSTEM_PROMPT";
     [
@@ -30,6 +33,7 @@ pub(super) fn tokens() -> [String; 11] {
         r"\]~!?b[\[\]]",
         &format!(r"\[(?:{squares})\]"),
         &format!(r"\n(?:#+ ?)?(?:{AUTHORS}):"),
+        &format!(r"(?:^|\n)(?:{ROLES})\n"),
     ]
     .map(str::to_string)
 }
@@ -97,6 +101,8 @@ fn begun(token: &str, head: &str, behind: &str, has_said: bool, is_own: bool) ->
         "user" | "human" | "system" | "developer" if is_open => Some(Turn::Other),
         // `start` is excluded, because gpt-oss writes the name of a tool after `start`.
         "" if is_open && name != "start" => Some(Turn::Other),
+        // The environment's user does not end the answer.
+        _ if token == "\nuser\n" && is_own => Some(Turn::Tool),
         _ if is_open => Some(Turn::Tool),
         _ if token == "<channel|>" => Some(Turn::Own),
         _ if has(&INSIDE) => None,
@@ -162,16 +168,23 @@ fn said(text: &str) -> Cow<'_, str> {
 
 /// Returns whether a text may contain special tokens or tags. This quick test comes first, because most texts have neither.
 pub(super) fn has_tags(text: &str) -> bool {
-    let begins_tag = |at: usize| match &text.as_bytes()[at..] {
+    let bytes = text.as_bytes();
+    // Few lines begin with the first letter of an author.
+    let begins_turn = |line: &[u8]| {
+        let is_head = |head: &str| line.starts_with(head.as_bytes());
+        let mut heads = AUTHORS.split('|').chain(ROLES.split('|'));
+        line.first()
+            .is_some_and(|first| b"AHIUastu".contains(first))
+            && heads.any(is_head)
+    };
+    let begins_tag = |at: usize| match &bytes[at..] {
         [b'<', next, ..] => next.is_ascii_alphabetic() || b"/| \xef".contains(next),
         [b'[', next, ..] => next.is_ascii_alphabetic() || b"/|".contains(next),
         [b']', b'~', ..] | [b'`', b'`', ..] | [0xe2, 0x97, ..] | [b'\n', b'#', ..] => true,
-        [b'\n', line @ ..] => AUTHORS
-            .split('|')
-            .any(|author| line.starts_with(author.as_bytes())),
+        [b'\n', line @ ..] => begins_turn(line),
         _ => false,
     };
-    text.starts_with("analysis") || (0..text.len()).any(begins_tag)
+    begins_turn(bytes) || text.starts_with("analysis") || (0..text.len()).any(begins_tag)
 }
 
 /// Returns the model's own words, without thoughts and tools; `None` if the text has only thoughts that do not end.
