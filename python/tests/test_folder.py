@@ -113,7 +113,7 @@ def test_a_trainer_that_goes_back_has_its_steps_once(script, tmp_path):
     assert len({row["version"] for row in rows}) == 2
     assert [(line["event"], line["step"]) for line in lines(folder / "reloads.jsonl")] == [("start", 0), ("use", 2)]
     done = command("replay", folder)
-    assert "2 steps" in done.stdout and done.returncode == 0
+    assert "2 recorded steps" in done.stdout and done.returncode == 0
     # Without a step it goes on.
     with advlab.watch(path, folder=folder) as live:
         live.advantage(**columns(0))
@@ -236,5 +236,5 @@ def test_a_killed_process_leaves_nothing_half_written(script, tmp_path):
                 run.stdout.readline()
             run.kill()
         done = command("replay", folder)
-        assert done.returncode == 0 and "steps agrees" in done.stdout, done.stdout + done.stderr
+        assert done.returncode == 0 and "recorded steps" in done.stdout, done.stdout + done.stderr
         assert command("repl", folder, "--stdin", input=":run\n").returncode == 0

@@ -328,7 +328,7 @@ def test_a_loss_alone_follows_its_file_and_is_replayed(service, client, script, 
         assert sent[0] == pytest.approx(np.concatenate([one["weights"] for one in service.requests[-1][2]]), rel=1e-5)
     assert [row["metrics"]["by"] for row in lines(tmp_path / "run/metrics.jsonl")] == [1, 2, 2]
     replayed = command("replay", tmp_path / "run")
-    assert replayed.returncode == 0 and "3 steps agrees" in replayed.stdout, replayed.stdout + replayed.stderr
+    assert replayed.returncode == 0 and "3 recorded steps" in replayed.stdout, replayed.stdout + replayed.stderr
 
 
 # The cookbook's own loop.
@@ -474,7 +474,7 @@ def test_the_cookbooks_loop_is_edited_broken_resumed_and_replayed(service, loop,
     assert [row["advlab/calls"] for row in logged] == [1, 2, 3, 4]
     assert [row["advlab/step"] for row in logged] == [0, 1, 2, 3]
     replayed = command("replay", tmp_path / "advlab")
-    assert replayed.returncode == 0 and "3 steps agrees" in replayed.stdout, replayed.stdout + replayed.stderr
+    assert replayed.returncode == 0 and "3 recorded steps" in replayed.stdout, replayed.stdout + replayed.stderr
 
 
 def test_a_checkpoint_without_a_state_is_told(service, loop, recipe, caplog):

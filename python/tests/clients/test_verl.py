@@ -102,7 +102,7 @@ def test_a_folder_keeps_the_run(tmp_path):
     rows = lines(folder / "metrics.jsonl")
     assert [row["step"] for row in rows] == [4, 5, 6]
     done = command("replay", folder)
-    assert "2 steps agrees" in done.stdout, done.stderr
+    assert "2 recorded steps" in done.stdout, done.stderr
     kept = advlab.read(folder / "batches/step-000006.safetensors")
     made = batch(6)
     rewards = made.batch["token_level_rewards"] * made.batch["response_mask"]

@@ -123,6 +123,6 @@ def test_a_loop_is_edited_broken_and_replayed(loop, recipe, script, monkeypatch,
     for before, after, found in zip(expected := loop.by_hand([1, 2, 2]), expected[1:], weights[1:]):
         assert (after - before).abs().max() > 1e-3 and torch.allclose(found, after, atol=1e-5)
     rows = lines(tmp_path / "advlab/metrics.jsonl")
-    assert [row["metrics"]["by"] for row in rows] == [1, 2, 2] and "3 steps agrees" in replayed(tmp_path / "advlab")
+    assert [row["metrics"]["by"] for row in rows] == [1, 2, 2] and "3 recorded steps" in replayed(tmp_path / "advlab")
     told = [(event.kind, event.at_step) for event in events if event.kind in ("rejected", "published")]
     assert told == [("published", False), ("rejected", False), ("published", False), ("rejected", True)]

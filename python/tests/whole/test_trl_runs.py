@@ -82,4 +82,4 @@ def test_a_run_is_edited_broken_killed_resumed_and_replayed(tmp_path, replayed):
     assert all(torch.equal(found[name], weights[name]) for name in weights)
     assert [(row["advlab/serial"], row["advlab/n"]) for row in rows[::2]] == [(0, 1), (1, 2), (1, 3), (1, 4), (1, 5)]
     for each in (whole, killed):
-        assert "5 steps agrees" in replayed(each["kept"])
+        assert "5 recorded steps" in replayed(each["kept"])
