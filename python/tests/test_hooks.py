@@ -68,6 +68,7 @@ def rllms(config=None, **more):
         ("rllm.RLLM", 'batch.reward_format * batch.step_reward.sum("trajectory")', None),
         ("skyrl.SKYRL", "batch.entropy", "SkyRL gives a recipe only `reward`, `token_reward`"),
         ("skyrl.SKYRL", "batch.difficulty", "`value`, `trajectory`, `turn`, `step_reward`, and the columns that follow from these"),
+        ("skyrl.SKYRL", "batch.rewrad", "did you mean `reward`?"),
         ("skyrl.SKYRL", "batch.value + batch.token_reward + batch.turn", None),
         ("openrlhf.OPENRLHF", "batch.reward_format", "OpenRLHF gives a recipe only `reward`, `old_logp`"),
         ("openrlhf.OPENRLHF", "batch.logp + batch.value + batch.rollout_logp", None),

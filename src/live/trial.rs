@@ -102,7 +102,9 @@ pub(super) fn refuse_lacking(recipe: &Recipe, options: &LiveOptions) -> Result<(
             if let Some(why) = options.why_lacking(&name) {
                 let first = error.first_mut();
                 first.message = format!("no batch of this run has the column `{name}`");
-                first.help = Some(why.to_string());
+                if first.fixes.is_empty() {
+                    first.help = Some(why.to_string());
+                }
                 return Some(error);
             }
             let values = (0..batch.layout().responses()).map(|response| (response % 3) as f64);

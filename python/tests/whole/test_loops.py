@@ -43,7 +43,7 @@ TURNS = """fn advantage(batch, p) {
 }
 """
 # The second takes turns as rows.
-BROKEN = ["fn advantage(batch, p) { batch.rewrad }", "fn advantage(batch, p) { batch.rewrad + batch.step_reward }"]
+BROKEN = ["fn advantage(batch, p) { batch.reward / 0.0 }", "fn advantage(batch, p) { batch.step_reward / 0.0 }"]
 # rLLM takes one advantage for all turns: that of the first.
 OF_FIRST = TURNS.replace("suffix_sum(0.5);", 'suffix_sum(0.5); let to_go = (to_go * (batch.turn == 0)).sum("trajectory");')
 
