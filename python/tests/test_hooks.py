@@ -59,9 +59,9 @@ def rllms(config=None, **more):
 @pytest.mark.parametrize(
     ("adapter", "body", "why"),
     [
-        ("slime.SLIME", "batch.old_logp", "slime computes it only after its hook"),
+        ("slime.SLIME", "batch.old_logp", "slime computes this column only after its hook"),
         ("slime.SLIME", "batch.rollout_logp", "advlab reads no log-probs from slime's samples"),
-        ("slime.SLIME", "batch.difficulty * batch.entropy", "slime computes it only after its hook"),
+        ("slime.SLIME", "batch.difficulty * batch.entropy", "slime computes this column only after its hook"),
         ("slime.SLIME", "batch.difficulty + batch.length + batch.turns + batch.token_reward", None),
         ("slime.SLIME", 'if batch.has("old_logp") { batch.old_logp } else { batch.reward }', None),
         ("rllm.RLLM", "batch.value", "rLLM passes only rewards and trajectories"),

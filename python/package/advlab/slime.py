@@ -16,7 +16,7 @@ from ._trainers import OF_LOGP, Trainer, kinds_of, of_rows, pick, sees_turns, wi
 SLIME = Trainer(
     "slime",
     lacks={
-        **dict.fromkeys((*OF_LOGP, "entropy", "value"), "slime computes it only after its hook for rewards, which runs the recipe"),
+        **dict.fromkeys((*OF_LOGP, "entropy", "value"), "slime computes this column only after its hook for rewards, which runs the recipe"),
         "rollout_logp": "advlab reads no log-probs from slime's samples",
     },
     one_per=("response", "slime takes one value for each response"),

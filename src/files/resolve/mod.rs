@@ -578,7 +578,7 @@ impl Resolving<'_> {
             let is_single = before < after && after == groups.len();
             match name {
                 SPLIT if before < after && !is_single => self.notes.push(format!(
-                    "responses to prompts with one name and another `{theirs}` form different groups"
+                    "prompts with the same name but different values of `{theirs}` form different groups"
                 )),
                 SPLIT => drop(kept.pop()),
                 _ if is_single => {
