@@ -168,7 +168,8 @@ impl Shared {
         let failed_on = ledger.failed_on.as_ref().filter(has_its_rows).cloned();
         let is_untried = last.is_none() && ledger.last.is_some();
         drop(ledger);
-        let (mut later, effect) = (self.dry_runs)(&recipe, last.as_ref(), failed_on.as_ref())?;
+        let (mut later, effect) =
+            (self.dry_runs)(&recipe, [last.as_ref(), failed_on.as_ref()], &self.options)?;
         if is_untried {
             let turns = recipe.takes_turns();
             let rows = if turns { "turns" } else { "trajectories" };
@@ -455,11 +456,11 @@ mod tests {
         let shared = Arc::get_mut(&mut live.shared).unwrap();
         shared.options.deadline = Some(Duration::from_millis(50));
         // This check never looks at its guard, like a function of the script engine that never returns.
-        shared.dry_runs = |recipe, last, failed_on| {
+        shared.dry_runs = |recipe, observed, options| {
             while recipe.text() == times(2) || recipe.text() == times(3) {
                 std::thread::sleep(LONG);
             }
-            dry_runs(recipe, last, failed_on)
+            dry_runs(recipe, observed, options)
         };
         live.follow(path.to_str().unwrap()).unwrap();
         for (factor, is_good) in [(2, false), (3, false), (4, true), (2, false), (5, true)] {

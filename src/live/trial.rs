@@ -23,19 +23,24 @@ const TOKENS: usize = 8;
 /// The report on a version that passed: its warnings and its effect.
 pub(super) type Passed = (Vec<Diagnostic>, Vec<String>);
 pub(super) type DryRuns =
-    fn(&Recipe, Option<&Arc<Observed>>, Option<&Arc<Observed>>) -> Result<Passed, Diagnostics>;
+    fn(&Recipe, [Option<&Arc<Observed>>; 2], &LiveOptions) -> Result<Passed, Diagnostics>;
 
 /// Runs a new version on the last batch, on the last batch on which a version failed at a step, and on small batches, all under
 /// the guard of its host. In the time that remains, computes the version's effect.
 pub(super) fn dry_runs(
     candidate: &Recipe,
-    last: Option<&Arc<Observed>>,
-    failed_on: Option<&Arc<Observed>>,
+    [last, failed_on]: [Option<&Arc<Observed>>; 2],
+    options: &LiveOptions,
 ) -> Result<Passed, Diagnostics> {
     let (guard, initial) = (candidate.host().guard(), candidate.init()?);
+    // A run that never passes an advantage to the recipe does not run a loss on it.
+    let runs_loss = options.why_lacking("advantage").is_none();
+    let compare = |what: &str, batch: &Batch, state: &State, observed: &Observed| {
+        compare(candidate, what, (batch, state), observed, runs_loss)
+    };
     let on_last = |last: &Arc<Observed>| -> Result<_, Diagnostics> {
         let state = state_after(candidate, last)?;
-        let outcome = dry_run(candidate, &last.batch, &state, true);
+        let outcome = dry_run(candidate, &last.batch, &state, runs_loss);
         let outcome = outcome.map_err(|error| on(error, "the last batch"))?;
         Ok((last.clone(), state, outcome))
     };
@@ -44,11 +49,11 @@ pub(super) fn dry_runs(
     if let Some(other) = failed_on.filter(is_other) {
         let state = state_after(candidate, other)?;
         let what = "the batch on which a version failed at a step";
-        compare(candidate, what, &other.batch, &state, other)?;
+        compare(what, &other.batch, &state, other)?;
     }
     let Some((last, state, outcome)) = &tried else {
         // The run's columns and groups are still unknown, so an error proves nothing unless the script does not terminate.
-        return match dry_run(candidate, &usual(), &initial, true) {
+        return match dry_run(candidate, &usual(), &initial, runs_loss) {
             Err(error) if guard.check().is_err() => Err(on(error, "a small batch")),
             _ => Ok(Passed::default()),
         };
@@ -61,7 +66,7 @@ pub(super) fn dry_runs(
         } else {
             name.to_string()
         };
-        let Err(error) = compare(candidate, &name, &of(&small), state, last) else {
+        let Err(error) = compare(&name, &of(&small), state, last) else {
             continue;
         };
         if is_common || guard.check().is_err() {
@@ -132,18 +137,18 @@ fn state_after(candidate: &Recipe, observed: &Observed) -> Result<State, Diagnos
 fn compare(
     candidate: &Recipe,
     what: &str,
-    batch: &Batch,
-    state: &State,
+    (batch, state): (&Batch, &State),
     observed: &Observed,
+    runs_loss: bool,
 ) -> Result<(), Diagnostics> {
-    let Err(error) = dry_run(candidate, batch, state, true) else {
+    let Err(error) = dry_run(candidate, batch, state, runs_loss) else {
         return Ok(());
     };
     let guard = candidate.host().guard();
     let in_use = observed.in_use.loaded.recipe.on(candidate.host());
     let is_new = guard.check().is_err()
         || !observed.has_rows_of(&in_use)
-        || dry_run(&in_use, batch, &observed.in_use.state, true).is_ok()
+        || dry_run(&in_use, batch, &observed.in_use.state, runs_loss).is_ok()
         // If the version in use ran out of time, the new version's error still counts.
         || guard.check().is_err();
     if is_new { Err(on(error, what)) } else { Ok(()) }

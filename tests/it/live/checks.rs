@@ -174,6 +174,29 @@ fn a_version_that_needs_a_column_that_no_batch_has_is_refused_before_the_first()
     assert!(LiveRecipe::without_file(&Host::new(), recipe, set).is_err());
 }
 
+/// A run that never passes an advantage to the recipe runs no loss on it, so a loss that would fail rejects no save.
+#[test]
+fn a_loss_that_the_run_does_not_run_is_not_tried() {
+    let with_loss = format!(
+        "{}\nfn loss(batch, p) {{ batch.mine.mean(\"batch\") }}",
+        times(2)
+    );
+    let lacks = [("advantage".to_string(), "only advantages".to_string())];
+    for (lacks, is_tried) in [(Some(lacks), false), (None, true)] {
+        let options = LiveOptions {
+            lacks: lacks.into_iter().flatten().collect(),
+            ..LiveOptions::default()
+        };
+        let mut lab = Lab::with(&times(1), options);
+        lab.step();
+        if is_tried {
+            lab.reject(&with_loss, "no column `mine`");
+        } else {
+            lab.publish(&with_loss);
+        }
+    }
+}
+
 #[test]
 fn what_every_run_meets_must_not_fail() {
     let mut lab = Lab::new(&times(1));
