@@ -664,6 +664,11 @@ def setting(config: Any, path: str) -> Any:
     return config
 
 
+def held(columns: Any, name: str) -> Any:
+    """Returns a column of a trainer's batch, which need not be a Mapping; None if the batch lacks the column, or is no batch."""
+    return columns[name] if hasattr(columns, "keys") and name in columns.keys() else None
+
+
 def callers() -> Iterator[FrameType]:
     """Yields the frames of the callers, innermost first, in which adapters find values that a trainer does not pass."""
     frame: FrameType | None = sys._getframe(1)

@@ -1,6 +1,7 @@
 """verl 0.9.1: its own calls with the estimators of recipes, and its own numbers where it has the same method."""
 
 import json
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -14,13 +15,18 @@ from omegaconf import OmegaConf
 from verl import DataProto
 from verl.trainer.ppo import core_algos
 from verl.trainer.ppo.ray_trainer import compute_advantage
-from verl.trainer.ppo.v1.utils import compute_advantage_for_multi_trajectories
 from verl.workers.config import ActorConfig
 
 import advlab
 import advlab.verl as adapter
 from advlab import _trainers
 from advlab.verl import loss
+
+
+def compute_advantage_for_multi_trajectories(*args, **kwargs):
+    """This import fails on verl's branch `neo`, whose default trainer is the one without a queue."""
+    utils = pytest.importorskip("verl.trainer.ppo.v1.utils", exc_type=ImportError)
+    return utils.compute_advantage_for_multi_trajectories(*args, **kwargs)
 
 
 def config(recipe=None, **algorithm):
@@ -226,39 +232,74 @@ def test_any_field_is_a_column_by_a_setting(script):
     assert torch.equal(found, (data.batch["by_turn"].gather(1, number - 1)) * mask)
 
 
-class Elsewhere(dict):
-    """A view of columns that are fetched when they are looked at, as of verl's branch `neo`."""
+class View:
+    """Columns that are fetched when they are looked up, without the other methods of a Mapping."""
 
-    def __init__(self, columns):
-        super().__init__(columns)
-        self.fetched = []
+    def __init__(self, columns, fetched):
+        self.columns, self.fetched = columns, fetched
+
+    def keys(self):
+        return self.columns.keys()
 
     def __getitem__(self, name):
         self.fetched.append(name)
-        return super().__getitem__(name)
+        return self.columns[name]
+
+    def __setitem__(self, name, value):
+        self.columns[name] = value
+
+    def __contains__(self, name):
+        return name in self.columns
 
 
-def test_of_columns_elsewhere_only_those_are_fetched_that_the_recipe_reads(script):
-    """With the arguments of verl's pull request 7473, and the entropies that the trainer took out of its batch."""
-    path = script("fn advantage(batch, p) { batch.old_logp + batch.entropy + 10 * batch.reward_format + batch.level }")
-    data = batch(old_log_probs=-noise(1), ref_log_prob=-noise(2))
-    lazy = Elsewhere(dict(data.batch.items()))
+@pytest.fixture(params=["a stand-in", "verl's own"])
+def lazy(request, monkeypatch):
+    """Converts a batch to a batch whose columns are fetched when they are looked up, and gives the names of those that were: a
+    stand-in, or the `DataProto` of verl's branch `neo` (b0d344b0), if its sources are on PYTHONPATH in the place of verl 0.9.1."""
+    fetched = []
+    if request.param == "a stand-in":
+        return lambda tensors, others: SimpleNamespace(batch=View(tensors, fetched), non_tensor_batch=View(others, fetched)), fetched
+    neo = pytest.importorskip("verl.experimental.neoproto", reason="the branch `neo` of verl belongs on PYTHONPATH")
+    theirs = neo.DataProto.materialize
+    monkeypatch.setattr(
+        neo.DataProto, "materialize", lambda self, keys, **more: fetched.extend(keys) or theirs(self, keys, **more)
+    )
+    engine = neo.InMemoryStorageEngine()
+    return lambda tensors, others: neo.DataProto.from_dict(tensors, others, storage=engine), fetched
+
+
+def test_of_columns_elsewhere_only_those_are_fetched_that_the_recipe_reads(script, lazy):
+    """In verl's own call, with the entropies that the trainer took out of its batch."""
+    made, fetched = lazy
+    path = script("fn advantage(batch, p) { batch.old_logp + batch.entropy + 10 * batch.reward_format + batch.level + batch.asked }")
+    columns = {"old_log_probs": -noise(1), "ref_log_prob": -noise(2), "asked": torch.arange(24), "prompts": torch.zeros(24, 3)}
+    whole = batch(**columns)
+    others = {"format": np.arange(24.0), "level": np.ones(24), "images": np.array(["x"] * 24, dtype=object)}
+    data = made(dict(whole.batch.items()), {**whole.non_tensor_batch, **others})
 
     class Trainer:
         global_steps = 1
 
         def fit(self):
             entropys, reward_extra_infos_dict, metrics = noise(3), {"format": []}, {}  # noqa: F841 what the adapter looks for
-            others = {"uid": data.non_tensor_batch["uid"], "format": np.arange(24.0), "level": np.ones(24)}
-            return adapter.estimate(
-                data.batch["token_level_rewards"], data.batch["response_mask"], config(path), others["uid"], non_tensor_batch=others,
-                batch=lazy,
-            )  # fmt: skip
+            settings = {"recipe": str(path), "columns": ["asked"]}
+            return compute_advantage(data, "advlab", config=config(advlab=settings)).batch["advantages"], metrics
 
-    found, _ = Trainer().fit()
-    expected = data.batch["old_log_probs"] + noise(3) + 10 * torch.arange(24.0)[:, None] + 1
-    assert torch.allclose(found, expected * data.batch["response_mask"], atol=1e-5)
-    assert lazy.fetched == ["old_log_probs"]
+    found, metrics = Trainer().fit()
+    rows = 10 * torch.arange(24.0)[:, None] + 1 + whole.batch["asked"][:, None]
+    expected = whole.batch["old_log_probs"] + noise(3) + rows
+    assert torch.allclose(found, expected * whole.batch["response_mask"], atol=1e-5) and "advlab/serial" in metrics
+    assert {*fetched} - {"advantages"} == {"token_level_rewards", "response_mask", "uid", "old_log_probs", "asked", "format", "level"}
+
+
+def test_the_halves_of_a_batch_are_taken_as_arguments_too(script):
+    """As verl's pull request 7473 passes them."""
+    data = batch(old_log_probs=-noise(1))
+    path = script("fn advantage(batch, p) { batch.old_logp + batch.level }")
+    others = {"uid": data.non_tensor_batch["uid"], "level": np.ones(24)}
+    tensors = [data.batch[name] for name in ("token_level_rewards", "response_mask")]
+    found, _ = adapter.estimate(*tensors, config(path), others["uid"], non_tensor_batch=others, batch=data.batch)
+    assert torch.allclose(found, (data.batch["old_log_probs"] + 1) * tensors[1], atol=1e-5)
 
 
 LOGPS = {"old_log_probs": -noise(1), "ref_log_prob": -noise(2)}

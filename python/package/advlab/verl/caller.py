@@ -11,7 +11,7 @@ from tensordict import TensorDictBase
 
 from .. import _arrays
 from .._recipe import LiveRecipe, log
-from .._trainers import callers, column_name, resume, save, setting, warn_once
+from .._trainers import callers, column_name, held, resume, save, setting, warn_once
 
 COLUMNS = {
     "old_log_probs": "old_logp",
@@ -24,7 +24,7 @@ COLUMNS = {
 }
 """The column for each of these tensors of verl; all other tensors keep their names."""
 
-ALWAYS = ("values", "weight", "random")  # The columns that are used even if a recipe does not name them.
+ALWAYS = ("value", "weight", "random")  # The columns that are used even if a recipe does not name them.
 
 
 @dataclass
@@ -32,7 +32,7 @@ class Caller:
     """The batch and the trainer from which an estimator was called."""
 
     batch: Any = None  # The tensors of verl's batch, by name.
-    others: dict[str, Any] = field(default_factory=dict)  # The columns of the batch's `non_tensor_batch`.
+    others: Any = field(default_factory=dict)  # The columns of the batch's `non_tensor_batch`, by name.
     keys: list[str] | None = None  # `{uid}_{session}_{turn}` of each row, in the default trainer.
     queue: tuple[Any, Any] | None = None  # The default trainer's queue, and the keys of the batch's rows in it.
     trainer: Any = None  # The object with `global_steps`.
@@ -45,12 +45,12 @@ class Caller:
     def of(cls, rewards: Any, batch: Any = None, others: Any = None) -> "Caller":
         """Finds the batch and the trainer from which the calling function was called. The arguments of that function are the
         batch's `token_level_rewards` and, in some trainers, the two halves of the batch."""
-        found = cls(batch, dict(others or {}))
+        found = cls(batch, {} if others is None else others)
         for frame in callers():
             here = frame.f_locals
             data: Any = here.get("data")
-            if found.batch is None and _is_same(setting(getattr(data, "batch", None), "token_level_rewards"), rewards):
-                found.batch, found.others = data.batch, found.others or dict(getattr(data, "non_tensor_batch", {}))
+            if found.batch is None and _is_same(held(getattr(data, "batch", None), "token_level_rewards"), rewards):
+                found.batch, found.others = data.batch, getattr(data, "non_tensor_batch", {}) if others is None else others
             keys = here.get("batch_keys")
             if found.keys is None and isinstance(keys, (list, tuple)) and len(keys) == len(rewards):
                 found.keys = list(keys)
@@ -73,13 +73,9 @@ class Caller:
 
     def tensors(self, is_read: Callable[[str], bool] = lambda name: True, asked: Sequence[str] = ()) -> dict[str, Any]:
         """Returns the tensors of verl's batch, and tensors that the default trainer leaves in its queue: entropies, a teacher's
-        log-probs, and fields that are `asked` for. A tensor that has to be fetched is included only if it is read, `asked` for or
-        in ALWAYS."""
-        names = list(self.batch.keys()) if self.batch is not None else []
-        if not isinstance(self.batch, TensorDictBase):
-            # This batch is a view of columns that are stored elsewhere, each of which is fetched when it is read.
-            names = [name for name in names if is_read(COLUMNS.get(name, column_name(name))) or name in {*ALWAYS, *asked}]
-        found = {name: self.batch[name] for name in names}
+        log-probs, and fields that are `asked` for. A tensor that has to be fetched is included only if it is read or `asked`
+        for."""
+        found = read_columns(self.batch, lambda name: name in asked or is_read(COLUMNS.get(name, column_name(name))))
         if self.entropys is not None:
             found.setdefault("entropys", self.entropys)
         for name in ("entropy", "teacher_log_probs"):
@@ -164,6 +160,13 @@ class Caller:
 
         save_checkpoint.live = live  # type: ignore[attr-defined]
         trainer._save_checkpoint = save_checkpoint
+
+
+def read_columns(columns: Any, is_read: Callable[[str], bool]) -> dict[str, Any]:
+    """Returns the columns of one half of verl's batch. A half that is neither a dictionary nor a TensorDict, as with
+    `trainer.data_plane=neoproto`, fetches each column when it is looked up, so only the columns that are read are looked up."""
+    is_here = isinstance(columns, (dict, TensorDictBase))
+    return {} if columns is None else {name: columns[name] for name in list(columns.keys()) if is_here or is_read(name)}
 
 
 def _listed(values: Any) -> list[Any]:

@@ -2,7 +2,7 @@
 
 import functools
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -12,10 +12,10 @@ import torch
 from .. import _arrays
 from .._recipe import LiveRecipe, load
 from .._trainers import (
-    ONLY_A_LOSS, RULE, Trainer, column_name, explain_zero, keeps_rejected, kind_of, kinds_of, leave_out, metrics, of_data_set, on_cpu,
-    plain, refusals, row_sums, sees_turns, setting, warn_of_unknown_loss, warn_once, weighted, with_its_rows, _kinds,
+    ONLY_A_LOSS, RULE, Trainer, column_name, explain_zero, held, keeps_rejected, kind_of, kinds_of, leave_out, metrics, of_data_set,
+    on_cpu, plain, refusals, row_sums, sees_turns, setting, warn_of_unknown_loss, warn_once, weighted, with_its_rows, _kinds,
 )  # fmt: skip
-from .caller import COLUMNS, Caller
+from .caller import ALWAYS, COLUMNS, Caller, read_columns
 from .loss import follows_advantage
 
 VERL = Trainer(
@@ -91,10 +91,11 @@ def estimate(
     rows = Rows(index, mask, rewards, caller.keys, turns, keeps_rejected(kept.get("keep_rejected")))
     reads, are_all = live._columns()
     asked = _asked(caller, kept.get("columns") or [])
-    tensors = caller.tensors(lambda name: not are_all or name in reads, [*asked])
+    is_read = lambda name: not are_all or name in reads or name in ALWAYS
+    tensors = caller.tensors(is_read, [*asked])
     caller.follow(live, is_first=live not in _kinds)
     columns = _columns({**tensors, **others, **asked}, rewards, rows, [*asked], kinds_of(live))
-    columns = {**of_data_set(_named(caller, reads, rows), kinds_of(live)), **columns}
+    columns = {**of_data_set(_named(caller, reads, is_read, rows), kinds_of(live)), **columns}
     if turns:
         columns = {**rows.turns(columns["token_reward"]), **columns}
         if "token" in str(setting(config, "rollout_correction.rollout_rs")):
@@ -119,12 +120,11 @@ def _asked(caller: Caller, names: list[str]) -> dict[str, Any]:
     trainer's queue."""
     found = {}
     for name in names:
-        value = caller.others.get(name)
-        if value is None and caller.batch is not None and name in caller.batch.keys():
-            value = caller.batch[name]
+        value = held(caller.others, name)
+        value = held(caller.batch, name) if value is None else value
         value = caller.field(name) if value is None else value
         if value is None:
-            there = {*(caller.batch.keys() if caller.batch is not None else ()), *caller.others, *caller.fields}
+            there = {*(caller.batch.keys() if caller.batch is not None else ()), *caller.others.keys(), *caller.fields}
             there |= {name for fields in caller.extra() for name in fields}
             raise ValueError(
                 f"`algorithm.advlab.columns` names `{name}`, but verl has no such field; verl has {', '.join(sorted(there))}"
@@ -133,9 +133,11 @@ def _asked(caller: Caller, names: list[str]) -> dict[str, Any]:
     return found
 
 
-def _named(caller: Caller, reads: list[str], rows: "Rows") -> dict[str, list[Any]]:
+def _named(caller: Caller, reads: list[str], is_read: Callable[[str], bool], rows: "Rows") -> dict[str, list[Any]]:
     """Returns the columns of `non_tensor_batch`, and the reward function's values other than the score, as `reward_<name>`."""
-    named = {name: np.asarray(values, dtype=object) for name, values in caller.others.items()}
+    names = lambda name: [column_name(name), *[column_name(f"reward_{name}")] * (name in caller.scored)]
+    others = read_columns(caller.others, lambda name: any(map(is_read, names(name))))
+    named = {name: np.asarray(values, dtype=object) for name, values in others.items()}
     named.update({f"reward_{name}": named[name] for name in caller.scored if name in named})
     if any(name.startswith("reward_") for name in reads):
         parts = [row.get("reward_extra_info") or {} for row in caller.extra()]
