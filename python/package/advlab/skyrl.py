@@ -10,11 +10,21 @@ from typing import Any
 import numpy as np
 import torch
 
-from ._trainers import Trainer, callers, on_cpu, registry, row_sums, sees_turns, setting, warn_of_unknown_loss, with_its_rows
+from ._trainers import (
+    Trainer, callers, held, on_cpu, registry, row_sums, sees_turns, setting, warn_of_unknown_loss, with_its_rows,
+)  # fmt: skip
+
+STEP_WISE = "with `generator.step_wise_trajectories`, only a recipe that names `trajectory` or `step_reward` gets them"
 
 SKYRL = Trainer(
     "SkyRL",
-    {"value": "`trainer.critic.model.path` adds a critic, which gives this column"},
+    {
+        "value": "`trainer.critic.model.path` adds a critic, which gives this column",
+        "old_logp": f"SkyRL computes no log-probs if `trainer.algorithm.policy_loss_type` needs only the sampler's; {STEP_WISE}",
+        "ref_logp": f"the reference policy runs with `use_kl_loss` or `use_kl_in_reward` of `trainer.algorithm`; {STEP_WISE}",
+        "rollout_logp": f"`generator.sampling_params.logprobs=1` keeps the sampler's log-probs; {STEP_WISE}",
+    },
+    {"action_log_probs": "old_logp", "base_action_log_probs": "ref_logp", "rollout_logprobs": "rollout_logp", "values": "value"},
     gives=("reward", "token_reward"),
 )
 
@@ -31,15 +41,15 @@ def estimate(token_level_rewards: Any, response_mask: Any, index: Any, values: A
     """Computes advantages and returns as SkyRL's advantage estimators do: float32 [B, T], 0 where the mask is 0.
 
     `gamma` and `lambd` set the recipe's `gamma` and `lambda`, if the recipe has these parameters and reads rewards per token or
-    values. Rows whose `loss_mask` is empty, such as padding and failed rollouts, are not responses. With
-    `generator.step_wise_trajectories`, SkyRL passes only the last step of each trajectory; a recipe that names `trajectory` gets
-    all steps, from SkyRL's batch.
+    values. Only tokens of `loss_mask` count, so rows whose `loss_mask` is empty, such as padding and failed rollouts, are not
+    responses. With `generator.step_wise_trajectories`, SkyRL passes only the last step of each trajectory, and a mask of ones; a
+    recipe that names `trajectory` gets all steps. Log-probs and `loss_mask` come from SkyRL's batch, which a caller holds.
     """
     config = settings.get("config")
     if getattr(config, "advantage_batch_normalize", False):
         raise ValueError("SkyRL would normalise the recipe's advantages: leave `trainer.algorithm.advantage_batch_normalize` out")
     found = [(at.f_locals.get("self"), at.f_locals.get("data")) for at in callers()]
-    data = next((data for _, data in found if hasattr(data, "metadata") and setting(data, "loss_mask") is not None), None)
+    data = next((data for _, data in found if hasattr(data, "metadata") and held(data, "loss_mask") is not None), None)
     is_step_wise = any(setting(getattr(own, "cfg", None), "generator.step_wise_trajectories") for own, _ in found)
     reduction, loss = getattr(config, "loss_reduction", None), getattr(config, "policy_loss_type", None)
     why = None
@@ -62,11 +72,19 @@ def estimate(token_level_rewards: Any, response_mask: Any, index: Any, values: A
             # The holes of the loss mask are the tokens that the environment wrote.
             mask, rewards = mask.new_ones(trained.shape) * trained, on_cpu(data["rewards"])
             score = row_sums(rewards)
-            columns = {"groups": list(data.metadata["uids"]), "value": on_cpu(data.get("values")), "trajectory": place}
-            columns["reward"] = score[np.flatnonzero(ends)[place]]
-        else:
+            columns = {"groups": list(data.metadata["uids"]), "trajectory": place, "reward": score[np.flatnonzero(ends)[place]]}
+        elif is_step_wise:
             is_member = np.bincount(place, np.asarray(trained.any(1))) > 0
             mask = mask * torch.from_numpy(is_member)[:, None]
+        else:
+            # A reward of a token that does not count, such as an end token that SkyRL adds, goes to the last token before it that
+            # counts or, if there is none, to the first that counts.
+            at = torch.where(trained, torch.arange(trained.shape[1]), -1).cummax(1).values
+            at = torch.where(at < 0, trained.int().argmax(1)[:, None], at)
+            mask, rewards = mask * trained, torch.zeros_like(rewards).scatter_add(1, at, rewards)
+        if turns or not is_step_wise:
+            # The last steps alone have another mask than the tokens of these columns.
+            columns.update({ours: on_cpu(held(data, theirs)) for theirs, ours in SKYRL.columns.items()})
     elif turns:
         why = "but no caller of the estimator has SkyRL's batch, which such a recipe needs"
         raise ValueError(f"{live.name} names `trajectory` or `step_reward`, {why}")

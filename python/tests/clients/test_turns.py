@@ -1,6 +1,7 @@
 """Turns: in the data structures of verl 0.9.1, TRL 1.16, SkyRL 0.4.0, slime (624b824a) and rLLM (9beb6e0f).
 
-The latter three with their sources on PYTHONPATH, as those of `test_patches.py`.
+SkyRL, which needs Python 3.12, from PyPI (`pip install --no-deps skyrl==0.4.0 skyrl-gym`); slime and rLLM with their sources on
+PYTHONPATH, as those of `test_patches.py`.
 """
 
 import functools
@@ -214,7 +215,7 @@ def steps(theirs, monkeypatch):
     return functools.partial(trainer_of, theirs)
 
 
-def trainer_of(theirs, is_step_wise, last, uids, rows):
+def trainer_of(theirs, is_step_wise, last, uids, rows, **more):
     trainers = theirs("skyrl.train.trainer")
     batches = theirs("skyrl.backends.skyrl_train.training_batch")
     utils = trainers.ppo_utils
@@ -228,7 +229,7 @@ def trainer_of(theirs, is_step_wise, last, uids, rows):
     names = ("sequences", "attention_mask", "response_mask", "loss_mask", "rewards")
     ones = torch.ones(loss_mask.shape, dtype=torch.long)
     made = dict(zip(names, (ones, ones, ones, loss_mask, rewards), strict=True))
-    batch = batches.TrainingInputBatch({**made, "values": None})
+    batch = batches.TrainingInputBatch({**made, "values": None, **more})
     batch.metadata = {"uids": uids, "avg_response_length": 1.0, **({"is_last_step": last} if is_step_wise else {})}
     return trainer, batches.pad_training_input_batch(batch, 1)
 
@@ -265,13 +266,46 @@ def test_holes_and_failures_of_skyrls_loss_mask_count(steps, recipe):
     recipe(MEAN)
     trainer, batch = steps(False, None, ["a"] * 3, (loss_mask, rewards))
     found = trainer.compute_advantages_and_returns(batch)["advantages"]
-    assert found[:3].tolist() == [[-0.25] * 3, [0.25] * 3, [0] * 3]
+    assert found[:3].tolist() == [[-0.25, 0, -0.25], [0.25] * 3, [0] * 3]
+    # A reward of a token that does not count belongs to a token that does.
+    for counts, at in [([1.0, 1, 0], 1), ([0.0, 1, 1], 1)]:
+        recipe("fn advantage(batch, p) { batch.token_reward + 10 * batch.length }")
+        reward = torch.tensor([[0, 0, 2.0]] if counts[0] else [[2.0, 0, 0]])
+        trainer, batch = steps(False, None, ["a"], (torch.tensor([counts]), reward))
+        found = trainer.compute_advantages_and_returns(batch)["advantages"]
+        assert found[0].tolist() == [(20 + 2 * (place == at)) * count for place, count in enumerate(counts)]
     # Without a token that counts, there is no step.
     for text in (PLACES, MEAN):
         for is_step_wise in (False, True):
             recipe(text)
             trainer, batch = steps(is_step_wise, [True] * 3, ["a"] * 3, (loss_mask * 0, rewards))
             assert (trainer.compute_advantages_and_returns(batch)["advantages"] == 0).all()
+
+
+LOGPS = "fn advantage(batch, p) { batch.old_logp + 10 * batch.ref_logp + 100 * batch.rollout_logp BY }"
+
+
+def test_log_probs_of_skyrls_batch_are_columns(steps, recipe):
+    """If SkyRL has computed them, and with steps for a recipe of turns."""
+    loss_mask, rewards = torch.tensor([[1.0, 0, 1], [1, 1, 1]]), torch.ones(2, 3)
+    logps = {
+        name: size * torch.arange(1.0, 7).view(2, 3)
+        for name, size in [("action_log_probs", 1), ("base_action_log_probs", 2), ("rollout_logprobs", 3)]
+    }
+    for is_step_wise, by in [(False, ""), (False, "+ 0 * batch.step_reward"), (True, "+ 0 * batch.step_reward")]:
+        recipe(LOGPS.replace("BY", by))
+        trainer, batch = steps(is_step_wise, [False, True], ["a"] * 2, (loss_mask, rewards), **logps)
+        found = trainer.compute_advantages_and_returns(batch)["advantages"]
+        assert torch.allclose(found[:2], 321 * logps["action_log_probs"] * loss_mask)
+    for is_step_wise, given, words in [
+        (False, {**logps, "action_log_probs": None}, "no column `old_logp`(.|\n)*policy_loss_type"),
+        (False, {"action_log_probs": logps["action_log_probs"]}, "no column `ref_logp`(.|\n)*use_kl_loss"),
+        (True, logps, "no column `old_logp`(.|\n)*only a recipe that names `trajectory`"),
+    ]:
+        recipe(LOGPS.replace("BY", ""))
+        trainer, batch = steps(is_step_wise, [False, True], ["a"] * 2, (loss_mask, rewards), **given)
+        with pytest.raises(advlab.RecipeError, match=words):
+            trainer.compute_advantages_and_returns(batch)
 
 
 # rLLM
