@@ -16,23 +16,32 @@ from ._trainers import Trainer, column_name, metrics, on_cpu, put_in_place, sett
 NEMO_RL = Trainer(
     "NeMo-RL",
     {
-        "old_logp": "some versions of NeMo-RL pass no log-probs to an estimator; others pass the sampler's or the policy's",
-        "ref_logp": "`loss_fn.reference_policy_kl_penalty` above 0 adds the reference policy, which gives this column",
+        "old_logp": "NeMo-RL computes no log-probs with `loss_fn.force_on_policy_ratio`, unless `grpo.seq_logprob_error_threshold` is set",
+        "ref_logp": "`loss_fn.reference_policy_kl_penalty` above 0 adds the reference policy, which gives this column unless "
+        "`grpo.skip_reference_policy_logprobs_calculation` is set",
+        "rollout_logp": "only NeMo-RL's asynchronous GRPO passes the sampler's log-probs to an estimator",
+        "teacher_logp": "NeMo-RL's teachers run with `on_policy_distillation.enabled`, in asynchronous GRPO and with SingleController",
         "value": "only NeMo-RL's PPO has a critic",
     },
     {
+        "prev_logprobs": "old_logp",
         "logprobs_policy": "old_logp",
         "logprobs_reference": "ref_logp",
         # These are the names in PPO.
         "logprobs": "old_logp",
         "reference_logprobs": "ref_logp",
+        "generation_logprobs": "rollout_logp",
+        "teacher_logprobs": "teacher_logp",
         "values": "value",
     },
     gives=("reward", "reward_"),
 )
 
 LATER = ("advantage_clip_low", "advantage_clip_high", "invalid_tool_call_advantage", "malformed_thinking_advantage")
-"""The settings of `grpo` that change the advantages after the estimator."""
+"""The settings of `grpo`, or of `ppo` with SingleController, that change the advantages after the estimator."""
+
+PART = "async_rl.min_groups_for_streaming_train"
+"""SingleController's setting for the smallest number of prompts in a call; a smaller number than a step's makes several calls."""
 
 
 class AdvantageEstimator:
@@ -47,10 +56,16 @@ class AdvantageEstimator:
         self.no_weights = "weights need `loss_fn.token_level_loss`, which was not found" if token_level_loss is None else None
         of_critic = setting(config, "ppo.adv_estimator")
         self.discounts = {name: setting(of_critic, f"gae_{name}") for name in ("gamma", "lambda")}
-        later = ", ".join(f"`grpo.{name}`" for name in LATER if setting(config, f"grpo.{name}") is not None)
+        names = [f"{algorithm}.{name}" for algorithm in ("grpo", "ppo") for name in LATER]
+        later = ", ".join(f"`{name}`" for name in names if setting(config, name) is not None)
         if later:
             self.no_weights = f"{later} would change the weighted advantages"
             warn_once(f"NeMo-RL changes the recipe's advantages afterwards, by {later}")
+        prompts = setting(config, "ppo.num_prompts_per_step") or setting(config, "grpo.num_prompts_per_step") or 0
+        if (setting(config, PART) or prompts) < prompts:
+            part = f"SingleController calls the recipe for parts of a step: set `{PART}` to {prompts}, as `num_prompts_per_step`"
+            self.mean, self.no_weights = "a part of a step", f"{part}, so that one call has all rows of the mean"
+            warn_once(f"{part}, unless each call may be a step of the recipe, with some of the prompts")
 
     def compute_advantage(
         self, prompt_ids: Any, rewards: Any, mask: Any, repeated_batch: Any = None, valid_mask: Any = None, **others: Any
@@ -63,7 +78,10 @@ class AdvantageEstimator:
         live = NEMO_RL.open_from_environment(self.mean, self.no_weights, **self.discounts)
         rows = torch.ones(len(rewards), dtype=torch.bool) if valid_mask is None else on_cpu(valid_mask) != 0
         columns = {"groups": prompt_ids, "mask": mask, "reward": rewards}
-        columns.update({ours: others[theirs] for theirs, ours in NEMO_RL.columns.items() if theirs in others})
+        for theirs, ours in NEMO_RL.columns.items():
+            # NeMo-RL passes zeros in the place of log-probs that its settings skip.
+            if others.get(theirs) is not None and (ours == "value" or others[theirs].any()):
+                columns[ours] = others[theirs]
         # These are the parts of a reward that has several parts.
         parts = [name for name in repeated_batch or () if name.startswith("reward/")]
         columns.update({column_name(name): repeated_batch[name] for name in parts})

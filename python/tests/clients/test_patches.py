@@ -1,10 +1,14 @@
-"""OpenRLHF 0.11.2 and NeMo-RL (7ea279ab) have no hook: the patches in the place of their own functions, which `whole/test_loops.py`
-runs in the trainers' loops.
+"""OpenRLHF 0.11.2 and NeMo-RL (0.7.0, 7ea279ab, and 4454bce8d, which has `AdvantageResult`) have no hook: the patches in the place of
+their own functions, which `whole/test_loops.py` runs in the trainers' loops.
 
 Run with their sources on PYTHONPATH, such as a checkout or the `purelib` of an unpacked wheel; what they import of a GPU's is stood
 in for.
 """
 
+import asyncio
+import collections
+import contextlib
+import pickle
 import sys
 from types import ModuleType, SimpleNamespace
 from unittest.mock import MagicMock
@@ -137,6 +141,78 @@ def test_nemo_rl_gets_the_type_that_it_takes(recipe, monkeypatch):
     recipe('fn advantage(batch, p) { metric("seen", 2); batch.reward }')
     found = nemo_rl.AdvantageEstimator().compute_advantage(**NEMO_CALL)
     assert found.advantages[:, 0].tolist() == [1.0, 0.0, 2.0] and found.returns is None and found.metrics["advlab/seen"] == 2.0
+
+
+def test_log_probs_of_nemo_rl_are_columns_unless_it_skips_them(recipe):
+    """Asynchronous GRPO also passes the sampler's, and with its teachers theirs; what is skipped is zeros."""
+    recipe("fn advantage(batch, p) { batch.old_logp + 10 * batch.ref_logp + 100 * batch.rollout_logp + 1000 * batch.teacher_logp }")
+    names = ("logprobs_policy", "logprobs_reference", "generation_logprobs", "teacher_logprobs")
+    logps = {name: -torch.rand(3, 3) for name in names}
+    more = {"prev_logprobs": logps["logprobs_policy"], "sample_mask": torch.ones(3)}
+    found = nemo_rl.AdvantageEstimator().compute_advantage(**NEMO_CALL, **logps, **more)
+    expected = sum(10**place * logp for place, logp in enumerate(logps.values()))
+    assert torch.allclose(found, expected * NEMO_CALL["mask"], rtol=1e-5)
+    for name, words in [
+        ("logprobs_policy", "`old_logp`(.|\n)*force_on_policy_ratio"), ("teacher_logprobs", "`teacher_logp`(.|\n)*on_policy_distillation"),
+        ("logprobs_reference", "`ref_logp`(.|\n)*skip_reference_policy_logprobs"), ("generation_logprobs", "`rollout_logp`(.|\n)*asynchronous"),
+    ]:  # fmt: skip
+        with pytest.raises(advlab.RecipeError, match=f"no column {words}"):
+            nemo_rl.AdvantageEstimator().compute_advantage(**NEMO_CALL, **{**logps, name: torch.zeros(3, 3)})
+
+
+@pytest.mark.parametrize("is_ppo", [False, True])
+def test_calls_for_parts_of_a_step_are_told_and_have_no_weights(recipe, caplog, is_ppo):
+    """SingleController's, unless a call has all prompts of a step."""
+    recipe(WEIGHTED)
+
+    def made(groups):
+        prompts = {"num_prompts_per_step": 64}
+        algorithms = {"grpo": {"num_prompts_per_step": 32}, "ppo": prompts} if is_ppo else {"grpo": prompts}
+        return nemo_rl.AdvantageEstimator(
+            {"loss_fn": {"token_level_loss": True}, "async_rl": {"min_groups_for_streaming_train": groups}, **algorithms}
+        )
+
+    assert made(64).compute_advantage(**NEMO_CALL)[2].tolist() == pytest.approx([12 / 5] * 3) and "parts of" not in caplog.text
+    with pytest.raises(advlab.RecipeError, match="`weight`: SingleController calls the recipe for parts of a step: set .* to 64"):
+        made(32).compute_advantage(**NEMO_CALL)
+    assert "each call may be a step of the recipe" in caplog.text
+    recipe("ppo_clip")
+    with pytest.raises(advlab.RecipeError, match="`loss`"):
+        made(32).compute_advantage(**NEMO_CALL, logprobs_policy=-torch.ones(3, 3))
+
+
+def test_nemo_rls_single_controller_gets_the_advantages_of_the_recipe(theirs, recipe, monkeypatch):
+    """In its own stage, whose estimator has been sent to Ray's actor."""
+    grpo, setup = theirs("nemo_rl.algorithms.grpo"), None
+    with contextlib.suppress(ModuleNotFoundError):
+        setup = theirs("nemo_rl.algorithms.single_controller_utils.setup")
+    if setup is None:
+        pytest.skip("this version of NeMo-RL has no SingleController")
+    controllers, config = (theirs(f"nemo_rl.algorithms.single_controller{name}") for name in ("", "_utils.config"))
+    for module in (grpo, setup):
+        monkeypatch.setattr(module, "_create_advantage_estimator", module._create_advantage_estimator)
+    nemo_rl.patch()
+    recipe('fn advantage(batch, p) { batch.reward - batch.reward.mean("group") + batch.old_logp }')
+    table = {
+        "prompt_ids_for_adv": torch.tensor([[5, 6], [7, 0], [5, 6], [7, 0], [7, 0]]), "total_reward": torch.tensor([[1.0], [2], [0], [4], [99]]),
+        "token_mask": torch.tensor([[0, 1, 1]] * 5), "sample_mask": torch.tensor([1.0, 1, 1, 1, 0]),
+        "prev_logprobs": -torch.rand(5, 3), "generation_logprobs": -torch.rand(5, 3),
+    }  # fmt: skip
+    written = {}
+    actor = controllers.SingleControllerActor.__ray_metadata__.modified_class
+    own = object.__new__(actor)
+    own._advantage_estimator = pickle.loads(pickle.dumps(setup._create_advantage_estimator({"loss_fn": {"token_level_loss": True}})))
+    own._advantage_cfg, own._step_log_dict = config.AdvantageConfig(), collections.defaultdict(list)
+    own._policy_logprobs_required, own._reference_logprobs_required = True, False
+    own._master_config = SimpleNamespace(grpo=SimpleNamespace(seq_logprob_error_threshold=None))
+    own._dp_client = SimpleNamespace(
+        get_samples=lambda select_fields, **_: {name: table[name] for name in select_fields},
+        put_samples=lambda fields, **_: written.update(fields),
+    )
+    rows = SimpleNamespace(sample_ids=list(range(5)), partition_id="x", sequence_lengths=None, size=5, with_fields=lambda names: names)
+    asyncio.run(own._advantage_stage(rows))
+    expected = torch.tensor([0.5, -1, -0.5, 1, 0])[:, None] + table["prev_logprobs"]
+    assert torch.allclose(written["advantages"], expected * table["token_mask"] * table["sample_mask"][:, None], atol=1e-6)
 
 
 def test_nemo_rls_two_estimators_are_the_recipes(theirs, monkeypatch):

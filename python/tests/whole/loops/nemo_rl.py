@@ -107,13 +107,18 @@ def run(theirs, monkeypatch, folder, own, step, critic=False, turns=1):
         )  # fmt: skip
 
     loss, plain = losses.ClippedPGLossConfig(reference_policy_kl_penalty=0.0), {"use_leave_one_out_baseline": False}
+    # In 0.7.0, these types are dictionaries.
+    made = lambda kind, **values: kind.model_construct(**values) if hasattr(kind, "model_construct") else values
     both = {
         "num_prompts_per_step": len(PROMPTS), "num_generations_per_prompt": GROUP, "max_num_steps": STEPS, "max_num_epochs": 1,
-        "max_rollout_turns": turns, "val_period": 0, "val_at_start": False, "skip_reference_policy_logprobs_calculation": True,
+        "max_rollout_turns": turns, "val_period": 0, "val_at_start": False, "val_at_end": False, "overlong_filtering": False,
+        "skip_reference_policy_logprobs_calculation": True, "use_dynamic_sampling": False, "seq_logprob_error_threshold": None,
+        "reward_scaling": made(grpo.RewardScalingConfig, enabled=False), "batch_multiplier": 1, "val_batch_size": 1,
+        "reward_shaping": made(grpo.RewardShapingConfig, enabled=False),
     }  # fmt: skip
-    settings = grpo.GRPOConfig.model_construct(
-        **both, val_start_at=-1, **plain, normalize_rewards=True, advantage_clip_low=None, advantage_clip_high=None,
-        adv_estimator=grpo.AdvEstimatorConfig.model_construct(name="grpo", **plain, normalize_rewards=True),
+    settings = made(
+        grpo.GRPOConfig, **both, val_start_at=-1, **plain, normalize_rewards=True, advantage_clip_low=None, advantage_clip_high=None,
+        adv_estimator=made(grpo.AdvEstimatorConfig, name="grpo", **plain, normalize_rewards=True),
     )  # fmt: skip
     gae = {
         "name": "gae", "gae_lambda": 0.8, "gae_gamma": 0.9, "normalize_advantages": False, "gae_lambda_value": None,
@@ -130,14 +135,16 @@ def run(theirs, monkeypatch, folder, own, step, critic=False, turns=1):
     data, tasks = [batch() for _ in range(STEPS)], {"letters": Local(Environment())}
     of_policy = losses.ClippedPGLossFn(loss)
     if critic:
-        config = ppo.MasterConfig.model_construct(ppo=ppo.PPOConfig(**both, ppo_epochs=1, adv_estimator=gae), **config)
+        of_ppo = ppo.PPOConfig(**both, ppo_epochs=1, policy_training_start_step=0, adv_estimator=gae)
+        config = ppo.MasterConfig.model_construct(ppo=of_ppo, **config)
         of_values = ppo.MseValueLossFn(ppo.MseValueLossConfig())
         ppo.ppo_train(
             Policy(), Generation(), Critic(), data, None, tokenizer, of_policy, of_values, tasks, None, Quiet(), Quiet(),
             ppo._default_ppo_save_state(), config,
         )  # fmt: skip
         return
+    save_state = getattr(grpo, "_initial_grpo_save_state", None) or grpo._default_grpo_save_state
     grpo.grpo_train(
-        Policy(), Generation(), data, None, tokenizer, of_policy, tasks, None, Quiet(), Quiet(), grpo._initial_grpo_save_state(),
+        Policy(), Generation(), data, None, tokenizer, of_policy, tasks, None, Quiet(), Quiet(), save_state(),
         grpo.MasterConfig.model_construct(grpo=settings, **config),
     )  # fmt: skip
