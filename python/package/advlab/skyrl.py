@@ -21,7 +21,7 @@ SKYRL = Trainer(
     {
         "value": "`trainer.critic.model.path` adds a critic, which gives this column",
         "old_logp": f"SkyRL computes no log-probs if `trainer.algorithm.policy_loss_type` needs only the sampler's; {STEP_WISE}",
-        "ref_logp": f"the reference policy runs with `use_kl_loss` or `use_kl_in_reward` of `trainer.algorithm`; {STEP_WISE}",
+        "ref_logp": f"`use_kl_loss` or `use_kl_in_reward` of `trainer.algorithm` adds the reference policy; {STEP_WISE}",
         "rollout_logp": f"`generator.sampling_params.logprobs=1` keeps the sampler's log-probs; {STEP_WISE}",
     },
     {"action_log_probs": "old_logp", "base_action_log_probs": "ref_logp", "rollout_logprobs": "rollout_logp", "values": "value"},
