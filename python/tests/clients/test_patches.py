@@ -1,4 +1,4 @@
-"""OpenRLHF 0.11.2 and NeMo-RL (0.7.0, 7ea279ab, and 4454bce8d, which has `AdvantageResult`) have no hook: the patches in the place of
+"""OpenRLHF 0.11.2 and NeMo-RL (0.7.0, 7ea279ab, and 4454bce8, which has `AdvantageResult`) have no hook: the patches in the place of
 their own functions, which `whole/test_loops.py` runs in the trainers' loops.
 
 Run with their sources on PYTHONPATH, such as a checkout or the `purelib` of an unpacked wheel; what they import of a GPU's is stood
