@@ -293,6 +293,7 @@ pub(super) fn reference(raw: &str) -> Result<Option<Cow<'_, str>>, String> {
 /// The kind of text that was taken as the reference.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Choice {
+    NoCompletion,
     Answer,
     AnyOfList,
     FieldOfObject,
@@ -303,16 +304,19 @@ pub(super) enum Choice {
 pub(super) struct Choices(Vec<(Choice, usize, String)>);
 
 impl Choices {
-    pub(super) fn add(&mut self, choice: Choice, place: String) {
+    pub(super) fn add(&mut self, choice: Choice, count: usize, place: String) {
         match self.0.iter_mut().find(|(known, ..)| *known == choice) {
-            Some((_, count, _)) => *count += 1,
-            None => self.0.push((choice, 1, place)),
+            Some((_, all, _)) => *all += count,
+            None => self.0.push((choice, count, place)),
         }
     }
 
     pub(super) fn notes(self) -> impl Iterator<Item = String> {
         self.0.into_iter().map(|(choice, count, place)| {
             let what = match choice {
+                Choice::NoCompletion => {
+                    "the completion is null or missing, so it is taken as an empty text"
+                }
                 Choice::Answer => {
                     "the reference is `answer`, because `solution` is a text that marks no answer"
                 }

@@ -27,6 +27,9 @@ pub(super) const LONGEST_LINE: u64 = 1 << 30;
 /// If a file begins with more bytes of blank lines than this, its trainer is not recognised. No trainer writes so many bytes.
 const BLANK: usize = 1 << 20;
 
+/// The number of bytes of the first lines that are looked at, besides the first line, because that line may have no response.
+const FIRST: usize = 64 << 10;
+
 /// The number of bytes that are compressed into one frame of Zstandard.
 const FRAME: usize = 4 << 20;
 
@@ -154,7 +157,7 @@ pub(super) fn open<'a>(path: &Path, progress: &'a Progress) -> io::Result<Lines<
     }
 }
 
-/// Returns a text with one response per line. Lines stay unchanged, unless the first line comes from a trainer that writes
+/// Returns a text with one response per line. Lines stay unchanged, unless one of the first lines comes from a trainer that writes
 /// several responses per line, or numbers in a form of its own.
 fn unfolded<'a>(text: impl Read + Send + 'a) -> io::Result<Lines<'a>> {
     let mut text = BufReader::with_capacity(1 << 20, text);
@@ -167,9 +170,13 @@ fn unfolded<'a>(text: impl Read + Send + 'a) -> io::Result<Lines<'a>> {
             break;
         }
     }
-    let unfold = std::str::from_utf8(&first[start..])
-        .ok()
-        .and_then(unfold_of);
+    let ahead = text.fill_buf()?;
+    let ahead = &ahead[..ahead.len().min(FIRST)];
+    let lines = [&first[start..]]
+        .into_iter()
+        .chain(ahead.split(|&byte| byte == b'\n'));
+    // The last line ahead may be cut off; then it is not recognised.
+    let unfold = { lines }.find_map(|line| unfold_of(std::str::from_utf8(line).ok()?));
     let mut lines = io::Cursor::new(first).chain(text);
     let Some(unfold) = unfold else {
         return Ok(Box::new(lines));

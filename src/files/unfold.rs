@@ -57,9 +57,19 @@ pub(super) fn responses<'a>(fields: &[(&str, &'a str)]) -> Option<Vec<&'a str>> 
 pub(super) fn columns(line: &str) -> Option<Rows> {
     let fields = cell::fields(line).ok()?;
     let of = |name: &str| cell::elements(cell::value_of(&fields, name)?);
+    // A prompt without responses has no rows.
+    let none = || {
+        let is_empty =
+            |raw: &str| raw == "null" || cell::elements(raw).is_some_and(|all| all.is_empty());
+        let mut names = ["completions", "generations"].into_iter();
+        names
+            .any(|name| cell::value_of(&fields, name).is_some_and(is_empty))
+            .then(Vec::new)
+    };
     let rows = responses(&fields)
         .or_else(|| of("rewards"))
-        .or_else(|| of("scores"))?
+        .or_else(|| of("scores"))
+        .or_else(none)?
         .len();
     let columns = fields.into_iter().map(|(key, raw)| {
         // The messages of a prompt are shared, even if there are as many messages as responses.

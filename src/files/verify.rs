@@ -70,7 +70,8 @@ impl Verified {
             }
         };
         let completion = &names.completion;
-        let said = messages::said(value(completion)?);
+        let raw = value(completion)?;
+        let said = messages::said(raw);
         let said = said.map_err(|found| wrong((completion, "completion", COMPLETION), found))?;
         let is_counted = cell::value_of(fields, LENGTH).is_none();
         let length = tokenizer.filter(|_| is_counted).map(|tokenizer| {
@@ -87,7 +88,7 @@ impl Verified {
             Ok::<_, Diagnostic>((text.unwrap_or_default(), is_object))
         };
         let (mut text, mut is_object) = reference(&names.solution)?;
-        let mut choices = Vec::new();
+        let mut choices = Vec::from_iter((raw == "null").then_some(Choice::NoCompletion));
         if let Some((answer, is_field)) = names.answer.map(reference).transpose()?
             && is_replaced(&text, &answer)
         {
@@ -163,7 +164,7 @@ pub fn verify_lines(
     // reference has no answer), and the length if it was counted.
     let mut told = |line, (verified, choices): (Verified, Vec<Choice>)| {
         for choice in choices {
-            all_choices.add(choice, format!("line {line}"));
+            all_choices.add(choice, 1, format!("line {line}"));
         }
         let is_right = verified.verdict.map(|verdict| verdict == Verdict::Equal);
         let length = verified.length;

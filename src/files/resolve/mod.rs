@@ -13,7 +13,7 @@ use super::messages::{COMPLETION, Choice, Choices, REFERENCE, TextKind};
 use super::options::{Dtype, ReadOptions, Unscored};
 use super::padded;
 use super::place::{Place, Result};
-use super::schema::{FileKind, PART, Reading, Role, SPLIT, Schema, role};
+use super::schema::{FileKind, PART, REWARDS, Reading, Role, SPLIT, Schema, role};
 use super::table::{ColumnData, FileColumn, Table};
 use crate::batch::column_names::{self, ADVANTAGES};
 use crate::batch::layout::Tokens;
@@ -239,20 +239,21 @@ impl Resolving<'_> {
         let role = column.reading.role;
         let is_kept = matches!(role, Role::Any | Role::Completion) && !self.is_score(&column);
         if column.is_text() && is_kept {
+            let mut choices = Choices::default();
             if column.keep.kind == TextKind::Reference && column.first == "an object" {
-                let mut choices = Choices::default();
-                choices.add(Choice::FieldOfObject, self.place.name_of(0));
-                self.notes.extend(choices.notes());
+                choices.add(Choice::FieldOfObject, 1, self.place.name_of(0));
             }
+            let is_used = column.keep.counts || self.schema.references.is_some();
+            if let Some((first, count)) =
+                column.blank.filter(|_| is_used && role == Role::Completion)
+            {
+                choices.add(Choice::NoCompletion, count, self.place.name_of(first));
+            }
+            self.notes.extend(choices.notes());
             if let (Role::Completion, true) = (role, column.keep.counts)
                 && let ColumnData::Texts(_, counts) = &mut column.data
             {
                 let counts = ColumnData::Numbers(std::mem::take(counts));
-                if let Some((first, count)) = column.blank {
-                    let (what, first) = (counted(count, "response"), self.place.name_of(first));
-                    let field = column.name();
-                    self.notes.push(format!("`{field}` is null or missing in {what} (the first: {first}), whose length is 0"));
-                }
                 self.counted = Some(FileColumn {
                     reading: Reading::new("length", column.name(), false),
                     data: counts,
@@ -278,6 +279,12 @@ impl Resolving<'_> {
         let number = text.and_then(|text| text.strip_suffix('"')?.parse::<f64>().ok());
         let is_number = matches!(column.data, ColumnData::Numbers(_)) || number.is_some();
         ours.starts_with(PART) && is_number && self.reads(ours)
+    }
+
+    /// Returns whether the caller reads the reward, or a column that may be derived from it.
+    fn reads_rewards(&self) -> bool {
+        let mut rewards = REWARDS.into_iter().chain(["verified"]);
+        !self.options.unrewarded && rewards.any(|name| self.reads(name))
     }
 
     /// Returns whether the caller reads a column.
@@ -668,8 +675,12 @@ impl Resolving<'_> {
             let is_acc = reading.ours == "correct" && reading.theirs == "acc" && !reading.asked;
             let is_share = has_reward && values.iter().any(|x| ![0.0, 1.0].contains(x));
             let acc = (is_acc && is_share).then(|| "acc".to_string());
-            let is_other = has_reward && reading.ours == "correct" && !self.reads("correct");
-            if let Some(at) = values.iter().position(|x| x.is_nan() && is_other) {
+            let is_unread = match &*reading.ours {
+                "reward" => !self.reads_rewards(),
+                "correct" => has_reward && !self.reads("correct") || !self.reads_rewards(),
+                _ => false,
+            };
+            if let Some(at) = values.iter().position(|x| x.is_nan() && is_unread) {
                 let at = self.place.name_of(at);
                 self.left_out(&reading.theirs, &format!("it has no value in {at}"));
                 continue;
@@ -716,7 +727,7 @@ impl Resolving<'_> {
             let is_list = references(&reference).len() > 1;
             for (choice, is_made) in [(Choice::Answer, is_answer), (Choice::AnyOfList, is_list)] {
                 if is_made {
-                    choices.add(choice, self.place.name_of(response));
+                    choices.add(choice, 1, self.place.name_of(response));
                 }
             }
         }

@@ -62,7 +62,7 @@ fn parquet(path: &Path) -> PathBuf {
 }
 
 /// A completion, the words that the policy wrote, and what is said of it against the reference 36.
-const COMPLETIONS: [(&str, usize, &str); 38] = [
+const COMPLETIONS: [(&str, usize, &str); 44] = [
     (r#""\\boxed{36}""#, 1, "r"),
     (
         r#"[{"role": "assistant", "content": "a \\boxed{36}"}]"#,
@@ -189,6 +189,21 @@ const COMPLETIONS: [(&str, usize, &str); 38] = [
         1,
         "r",
     ),
+    (
+        r#"[{"role": "assistant", "content": [{"type": "text", "text": {"value": "so 36", "annotations": []}}]}]"#,
+        2,
+        "r",
+    ),
+    (
+        r#"[{"role": "assistant", "content": [{"type": "text", "text": null, "value": "36"}]}]"#,
+        1,
+        "r",
+    ),
+    (
+        r#"[{"role": "assistant", "content": [{"type": "tool_use", "name": "f"}]}, {"role": "assistant", "content": [{"functionCall": {"name": "36"}}]}]"#,
+        0,
+        "n",
+    ),
     ("[]", 0, "n"),
     ("null", 0, "n"),
     (
@@ -221,6 +236,21 @@ const COMPLETIONS: [(&str, usize, &str); 38] = [
         0,
         "line 2, `completion`: found a message whose content holds 36",
     ),
+    (
+        r#"[{"role": "assistant", "content": {"answer": "36"}}]"#,
+        0,
+        "line 2, `completion`: found a message whose content holds an object, and no text",
+    ),
+    (
+        r#"[{"role": "assistant", "content": [{"type": "markdown", "markdown": "36"}]}]"#,
+        0,
+        "line 2, `completion`: found a message whose content holds a part of the type `markdown`, and no text",
+    ),
+    (
+        r#"[{"role": "assistant", "content": [{"type": "text", "text": 36}]}]"#,
+        0,
+        "line 2, `completion`: found a message whose content holds 36",
+    ),
 ];
 
 #[test]
@@ -239,7 +269,14 @@ fn what_the_assistant_says_last_is_the_answer_and_all_that_it_says_is_the_length
             assert!(read.contains(expected), "{completion}: {read}");
             continue;
         }
-        assert_eq!(told, format!("r{expected}"), "{completion}");
+        let (letters, note) = told.split_once("; ").unwrap_or((&told, ""));
+        assert_eq!(letters, format!("r{expected}"), "{completion}");
+        let is_null = completion == "null";
+        assert_eq!(
+            note.contains("null or missing"),
+            is_null,
+            "{completion}: {note}"
+        );
         let mut paths = vec![path.clone()];
         // The copy has a string of JSON, in which a message is known by its role only, and a list without messages is a text.
         let is_known = completion != "[]" && !completion.starts_with("[{\"content\"");
@@ -308,8 +345,11 @@ fn lists_of_structs_and_of_texts_in_parquet_are_messages_and_references() {
     }
 }
 
+/// What is said if `answer` is the reference.
+const WORKED: &str = "r; the reference is `answer`, because `solution` is a text that marks no answer: 1 response (the first: line 1)";
+
 /// A reference for the answer 12, the path of its field if it is not `solution`, and what is said of it.
-const REFERENCES: [(&str, Option<&str>, &str); 26] = [
+const REFERENCES: [(&str, Option<&str>, &str); 34] = [
     (r#""solution": "12""#, None, "r"),
     (r#""solution": 12"#, None, "r"),
     (r#""solution": ["12"]"#, None, "r"),
@@ -389,10 +429,34 @@ const REFERENCES: [(&str, Option<&str>, &str); 26] = [
     (
         r#""solution": "$a$ and $b$, so the walk takes 12 minutes, as was asked for", "answer": 12"#,
         None,
-        "r; the reference is `answer`, because `solution` is a text that marks no answer: 1 response (the first: line 1)",
+        WORKED,
+    ),
+    (
+        r#""solution": "See the figure.", "answer": "12""#,
+        None,
+        WORKED,
+    ),
+    (r#""solution": "N/A", "answer": "12""#, None, WORKED),
+    (
+        r#""solution": "By AM-GM, the minimum is at x=1.", "answer": "12""#,
+        None,
+        WORKED,
+    ),
+    (
+        r#""solution": "5 + 5 = 10, 10 + 2 = 12", "answer": "12""#,
+        None,
+        WORKED,
+    ),
+    (
+        r#""solution": "First, the answer is easy to guess. We find a square, and hence twice six.", "answer": "12""#,
+        None,
+        WORKED,
     ),
     // `answer` may be what the policy said.
     (r#""solution": "13", "answer": "12""#, None, "w"),
+    (r#""solution": "13 minutes", "answer": "12""#, None, "w"),
+    (r#""solution": "Paris", "answer": "12""#, None, "w"),
+    (r#""solution": "None", "answer": "all""#, None, "w"),
 ];
 
 #[test]
@@ -471,6 +535,11 @@ fn a_response_without_a_reference_is_not_scored() {
             [1.0, 0.0],
         ),
         (
+            [r#""id": 1"#, r#""solution": "12""#, r#""answer": "13""#],
+            1,
+            [1.0, 0.0],
+        ),
+        (
             [
                 r#""solution": null"#,
                 r#""solution": 12"#,
@@ -501,7 +570,12 @@ fn a_response_without_a_reference_is_not_scored() {
         let lines =
             references.map(|one| format!("{{\"group\": 1, {one}, \"completion\": \"so 12\"}}\n"));
         let (_folder, path) = file("a.jsonl", &lines.concat());
-        for path in [path.clone(), parquet(&path)] {
+        // A file of parquet has the fields of the first line.
+        let is_whole = !references[0].contains("id");
+        for path in [Some(path.clone()), is_whole.then(|| parquet(&path))]
+            .into_iter()
+            .flatten()
+        {
             let error = try_read(&path, &[], None).unwrap_err();
             let said =
                 format!("line {line}, `solution`: found no value (null or NaN; 1 of 3 responses)");
@@ -629,25 +703,36 @@ fn rewards_that_a_function_did_not_give_add_nothing_to_gdpo() {
         ("c", "NaN", "1.0"),
         ("c", "", "0"),
     ];
-    let lines = rows.map(|(group, math, code)| {
-        let field = |name: &str, value: &str| match value {
-            "" => String::new(),
-            value => format!(", \"{name}\": {value}"),
+    for [math_name, code_name] in [["reward_math", "reward_code"], ["math", "code"]] {
+        let lines = rows.map(|(group, math, code)| {
+            let field = |name: &str, value: &str| match value {
+                "" => String::new(),
+                value => format!(", \"{name}\": {value}"),
+            };
+            format!(
+                "{{\"group\": \"{group}\", \"length\": 2{}{}}}\n",
+                field(math_name, math),
+                field(code_name, code)
+            )
+        });
+        let (_folder, path) = file("a.jsonl", &lines.concat());
+        let mut gdpo = advlab::script::Host::new().load("gdpo").unwrap();
+        let names = format!("{math_name},{code_name}");
+        gdpo.set_text("rewards", &names).unwrap();
+        let unrewarded = ReadOptions {
+            unrewarded: true,
+            ..ReadOptions::default()
         };
-        format!(
-            "{{\"group\": \"{group}\", \"length\": 2{}{}}}\n",
-            field("reward_math", math),
-            field("reward_code", code)
-        )
-    });
-    let (_folder, path) = file("a.jsonl", &lines.concat());
-    let batch = read_as(&path, &[]).batch;
-    let gdpo = advlab::script::Host::new().load("gdpo").unwrap();
-    let outcome = gdpo.advantage(&batch, &mut gdpo.init().unwrap()).unwrap();
-    // numpy: nanmean and nansum, ddof 1.
-    let expected = [0.6455, -1.2910, 0.6455, 0.0, 1.1180, -1.1180];
-    for (found, expected) in outcome.advantage.by_response().iter().zip(expected) {
-        assert!((found - expected).abs() < 1e-4, "{found} {expected}");
+        let batch = files::read(&path, &unrewarded).unwrap().batch;
+        let outcome = gdpo.advantage(&batch, &mut gdpo.init().unwrap()).unwrap();
+        // numpy: nanmean and nansum, ddof 1.
+        let expected = [0.6455, -1.2910, 0.6455, 0.0, 1.1180, -1.1180];
+        for (found, expected) in outcome.advantage.by_response().iter().zip(expected) {
+            assert!(
+                (found - expected).abs() < 1e-4,
+                "{names}: {found} {expected}"
+            );
+        }
     }
 }
 
@@ -731,10 +816,215 @@ fn of_mixed_scores_the_first_unusable_one_is_reported() {
         ),
         (["[1]", "0", "1"], "line 1, `reward`: found an array"),
     ] {
-        let lines = rewards.map(|reward| format!("{{\"group\": 1, \"reward\": {reward}}}\n"));
-        let (_folder, path) = file("a.jsonl", &lines.concat());
-        let error = try_read(&path, &[], None).unwrap_err();
-        assert!(error.contains(said), "{rewards:?}: {error}");
+        // The rewards of one of several functions too.
+        for name in ["reward", "reward_c"] {
+            let line =
+                |reward| format!("{{\"group\": 1, \"reward_a\": 1, \"{name}\": {reward}}}\n");
+            let (_folder, path) = file("a.jsonl", &rewards.map(line).concat());
+            let error = try_read(&path, &[], None).map(|read| notes(&read).join("\n"));
+            let error = error.unwrap_or_else(|error| error);
+            let said = said.replace("`reward`", &format!("`{name}`"));
+            let is_list = name != "reward" && said.contains("array");
+            assert!(error.contains(&said) != is_list, "{rewards:?}: {error}");
+        }
+    }
+}
+
+/// The first of the lines may lack what the others have: lines, a mapping, and the rewards of the scored responses.
+#[test]
+fn what_the_first_line_lacks_is_read_from_the_others() {
+    let trl = "\"step\": 1, \"prompt\": \"p\", \"completion\": \"x\", \"advantage\": 0";
+    let trl = [
+        format!("{{{trl}, \"accuracy_reward\": 1}}"),
+        format!("{{{trl}, \"accuracy_reward\": 0, \"Skywork-RM\": 1.5}}"),
+    ];
+    let nested = Some(("reward", "rewards.right"));
+    for (lines, map, rewards) in [
+        (
+            [r#"{"group": 1, "c": 0}"#, r#"{"group": 1, "reward": 1}"#],
+            None,
+            &[1.0][..],
+        ),
+        (
+            [
+                r#"{"group": 1, "reward": null}"#,
+                r#"{"group": 1, "reward": true}"#,
+            ],
+            None,
+            &[1.0],
+        ),
+        (
+            [r#"{"group": 1}"#, r#"{"group": 1, "score": 1}"#],
+            Some(("reward", "score")),
+            &[1.0],
+        ),
+        (
+            [
+                r#"{"group": 1, "rewards": null}"#,
+                r#"{"group": 1, "rewards": {"right": 1}}"#,
+            ],
+            nested,
+            &[1.0],
+        ),
+        ([&*trl[0], &*trl[1]], None, &[1.0, 1.5]),
+        (
+            [
+                r#"{"input": "p", "output": "o"}"#,
+                r#"{"input": "p", "output": "o", "score": 0.5}"#,
+            ],
+            None,
+            &[0.5],
+        ),
+        (
+            [
+                r#"{"input": "p", "output": null, "score": 0}"#,
+                r#"{"input": "p", "output": "o", "score": 1}"#,
+            ],
+            None,
+            &[0.0, 1.0],
+        ),
+        (
+            [
+                r#"{"example_id": 0, "prompt": "p", "completion": null, "reward": 0}"#,
+                r#"{"example_id": 0, "prompt": "p", "completion": "o", "reward": 1}"#,
+            ],
+            None,
+            &[0.0, 1.0],
+        ),
+        (
+            [
+                r#"{"prompt": "p", "completions": []}"#,
+                r#"{"prompt": "p", "completions": ["a", "b"], "rewards": [1, 0]}"#,
+            ],
+            None,
+            &[1.0, 0.0],
+        ),
+    ] {
+        let (_folder, path) = file("a.jsonl", &(lines.join("\n") + "\n"));
+        let is_whole = lines[0].contains("null") && map.is_none();
+        for path in [Some(path.clone()), is_whole.then(|| parquet(&path))]
+            .into_iter()
+            .flatten()
+        {
+            let map: Vec<Mapping> = map
+                .iter()
+                .map(|(ours, theirs)| mapping(ours, theirs))
+                .collect();
+            let unscored = Unscored::LeaveOut;
+            let options = ReadOptions {
+                map: &map,
+                unscored,
+                ..ReadOptions::default()
+            };
+            let batch = files::read(&path, &options)
+                .unwrap_or_else(|error| panic!("{lines:?}: {error}"))
+                .batch;
+            assert_eq!(column(&batch, "reward"), rewards, "{lines:?}");
+        }
+    }
+}
+
+/// What `verify` says of lines of which the first lacks a field, or whose field only has the name of another dump's object.
+#[test]
+fn what_is_verified_is_found_in_all_of_the_first_lines() {
+    for (lines, expected) in [
+        (
+            &[
+                r#"{"completion": "so 1"}"#,
+                r#"{"completion": "so 1", "solution": "1"}"#,
+            ][..],
+            "-r",
+        ),
+        (
+            &[
+                r#"{"completion": "so 1", "solution": "1"}"#,
+                r#"{"completion": "so 1", "answer": "1"}"#,
+            ],
+            "rr",
+        ),
+        (
+            &[
+                r#"{"completion": "so 1", "answer": "1"}"#,
+                r#"{"completion": "so 1", "solution": "1"}"#,
+            ],
+            "rr",
+        ),
+        (
+            &[
+                r#"{"completion": null, "solution": "1"}"#,
+                r#"{"completion": "so 1", "solution": "1"}"#,
+            ],
+            "nr; the completion is null or missing, so it is taken as an empty text: 1 response (the first: line 1)",
+        ),
+        (
+            &[r#"{"prompt": "p", "response": "so 1", "answer": "1"}"#],
+            "r",
+        ),
+        (
+            &[r#"{"group_index": 0, "response": "so 1", "response_length": 3, "label": "1"}"#],
+            "r",
+        ),
+    ] {
+        let (_folder, path) = file("a.jsonl", &(lines.join("\n") + "\n"));
+        assert_eq!(verified(&path, [None, None]), expected, "{lines:?}");
+    }
+}
+
+#[test]
+fn rows_of_parquet_with_several_responses_are_read_as_lines_are() {
+    let path = Path::new(crate::ROOT).join("tests/data/generations.parquet");
+    let rollouts = read_as(&path, &[]);
+    assert_eq!(column(&rollouts.batch, "reward"), [1.0, 0.0]);
+    assert_eq!(verified(&path, [None, None]), "rw");
+    let folder = tempfile::tempdir().unwrap();
+    let out = folder.path().join("a.parquet");
+    let advantage = super::per_response(&rollouts, &[0.0, 0.0]);
+    let error = rollouts
+        .write_advantage(&out, &advantage)
+        .unwrap_err()
+        .to_string();
+    assert!(
+        error.contains("holds several responses") && !out.exists(),
+        "{error}"
+    );
+}
+
+/// A verdict or a reward that is not read need not be there for each response.
+#[test]
+fn a_score_that_is_not_read_may_be_null() {
+    let lines = r#"{"group": 1, "reward": 0.5, "reward_a": 1, "correct": true}
+{"group": 1, "reward": 0.25, "reward_a": 0, "correct": null}
+{"group": 1, "reward": null, "reward_a": 0, "correct": null}
+"#;
+    for (lines, reads, expected) in [
+        (
+            lines.lines().take(2),
+            "reward",
+            Ok("`correct` is left out: it has no value in line 2"),
+        ),
+        (
+            lines.lines().take(2),
+            "correct",
+            Err("line 2, `correct`: found no value"),
+        ),
+        (
+            lines.lines().take(3),
+            "reward",
+            Err("line 3, `reward`: found no value"),
+        ),
+        (
+            lines.lines().take(3),
+            "reward_a",
+            Ok("`reward` is left out: it has no value in line 3"),
+        ),
+    ] {
+        let (_folder, path) = file("a.jsonl", &lines.collect::<Vec<_>>().join("\n"));
+        let read = super::read_only(&path, &[reads]).map(|rollouts| notes(&rollouts).join("\n"));
+        let is_right = match (&read, expected) {
+            (Ok(told), Ok(said)) | (Err(told), Err(said)) => told.contains(said),
+            _ => false,
+        };
+        assert!(is_right, "{reads}: {read:?}");
     }
 }
 
@@ -799,6 +1089,27 @@ fn rows_of_several_steps_never_share_a_group() {
         (plain, ["\"update\": 0.5", "\"update\": 0.75"], None, true),
         (
             plain,
+            ["\"global_steps\": 1", "\"global_steps\": 2"],
+            None,
+            false,
+        ),
+        (
+            plain,
+            ["\"optimizer_step\": 1", "\"optimizer_step\": 2"],
+            None,
+            false,
+        ),
+        (plain, ["\"step\": \"1\"", "\"step\": \"2\""], None, false),
+        (
+            plain,
+            ["\"at\": \"1\"", "\"at\": \"2\""],
+            Some(("step", "at")),
+            false,
+        ),
+        (plain, ["\"step\": 1", "\"step\": null"], None, false),
+        (plain, ["\"epoch\": 1", "\"c\": 0"], None, false),
+        (
+            plain,
             ["\"at\": 1", "\"at\": 2"],
             Some(("step", "at")),
             false,
@@ -830,6 +1141,26 @@ fn rows_of_several_steps_never_share_a_group() {
             .iter()
             .any(|note| note.contains("several steps"));
         assert_eq!(is_told, !is_one, "{steps:?}");
+    }
+    // Nor do prompts with one name, if the dump has a field that distinguishes them. Real dumps of verl have a `uid` for each response.
+    let verifiers = "\"example_id\": 0, \"completion\": \"a\", \"reward\": 1";
+    for (fields, prompts, times, groups) in [
+        (verl, ["\"uid\": \"a\"", "\"uid\": \"b\""], 2, 2),
+        (verl, ["\"uid\": \"a\"", "\"uid\": \"b\""], 1, 1),
+        (verl, ["\"uid\": \"a\"", "\"uid\": \"a\""], 2, 1),
+        (verifiers, ["\"prompt\": \"a\"", "\"prompt\": \"b\""], 2, 2),
+        (verifiers, ["\"prompt\": \"a\"", "\"prompt\": \"a\""], 2, 1),
+    ] {
+        let lines = prompts.map(|prompt| format!("{{{fields}, {prompt}}}\n").repeat(times));
+        let (_folder, path) = file("a.jsonl", &lines.concat());
+        let rollouts = read_as(&path, &[]);
+        assert_eq!(
+            rollouts.batch.layout().groups(),
+            groups,
+            "{fields} {prompts:?}"
+        );
+        let told = notes(&rollouts).join("\n");
+        assert_eq!(told.contains("form different groups"), groups > 1, "{told}");
     }
     // The groups of three rows that are each in a step of their own, and the field that splits none.
 
