@@ -315,22 +315,15 @@ pub(super) struct FieldTypes {
 impl FieldTypes {
     /// Adds the fields of a line. A field's type is that of its first value that is not null.
     pub(super) fn add(&mut self, line: &str) -> Result<()> {
-        for (at, (key, value)) in fields(line)?.into_iter().enumerate() {
+        for (key, value) in fields(line)? {
             let (name, kind) = (text(key), type_of(value));
-            // Most lines have the same fields in the same order.
-            let is_next = self.all.get(at).is_some_and(|(next, _)| *next == name);
-            let found = if is_next {
-                Some(at)
-            } else {
-                self.by_name.get(&*name).copied()
-            };
-            match found.map(|found| &mut self.all[found].1) {
+            match self.by_name.get(&*name) {
+                Some(&at) if self.all[at].1 == JsonType::Null => self.all[at].1 = kind,
+                Some(_) => {}
                 None => {
                     self.by_name.insert(name.to_string(), self.all.len());
                     self.all.push((name.into_owned(), kind));
                 }
-                Some(known) if *known == JsonType::Null => *known = kind,
-                Some(_) => {}
             }
         }
         Ok(())

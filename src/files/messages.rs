@@ -189,67 +189,62 @@ fn content<'a>(fields: &Fields<'a>) -> Result<Cow<'a, str>, String> {
         .iter()
         .filter_map(|name| cell::value_of(fields, name));
     let Some(raw) = { values }.find(|raw| *raw != "null") else {
-        return match CONTENT
-            .into_iter()
-            .chain(NO_CONTENT.split(' '))
-            .any(|name| cell::value_of(fields, name).is_some())
-        {
-            true => Ok(Cow::Borrowed("")),
-            false => Err("a message without `content`".to_string()),
-        };
+        let mut names = CONTENT.into_iter().chain(NO_CONTENT.split(' '));
+        let is_message = names.any(|name| cell::value_of(fields, name).is_some());
+        let wrong = || "a message without `content`".to_string();
+        return is_message.then_some(Cow::Borrowed("")).ok_or_else(wrong);
     };
     let mut strange = None;
     let text = text_of(raw, &mut strange)?;
-    match (text, strange) {
-        (None, Some(kind)) => Err(format!("a message whose content holds {kind}, and no text")),
-        (text, _) => Ok(text.unwrap_or_default()),
+    match strange.filter(|_| text.is_none()) {
+        Some(part) => Err(format!(
+            "a message without a text, whose content holds {}",
+            cell::shorten(part, 60)
+        )),
+        None => Ok(text.unwrap_or_default()),
     }
 }
 
-/// Returns the text of a message's content, or of a part of it; `None` if it is an image, a call or a thought. If a part has an
-/// unknown form, `strange` describes it.
-fn text_of<'a>(raw: &'a str, strange: &mut Option<String>) -> Result<Option<Cow<'a, str>>, String> {
-    let wrong = || format!("a message whose content holds {}", describe(raw));
+/// Returns the text of a message's content, or of a part of it; `None` if it is an image, a call or a thought. `strange` is a part
+/// of an unknown form.
+fn text_of<'a>(
+    raw: &'a str,
+    strange: &mut Option<&'a str>,
+) -> Result<Option<Cow<'a, str>>, String> {
     let fields = match cell::type_of(raw) {
         JsonType::Null => return Ok(None),
         JsonType::String => return Ok(Some(cell::text(raw))),
-        JsonType::Object => cell::fields(raw).map_err(|_| wrong())?,
+        JsonType::Object => cell::fields(raw).unwrap_or_default(),
         JsonType::Array => {
             let parts = cell::elements(raw).unwrap_or_default().into_iter();
             let texts = parts.filter_map(|part| text_of(part, strange).transpose());
             let texts = texts.collect::<Result<Vec<_>, _>>()?;
             return Ok((!texts.is_empty()).then(|| texts.join("\n").into()));
         }
-        _ => return Err(wrong()),
+        _ => return Err(format!("a message whose content holds {raw}")),
     };
     let kind = string(&fields, "type").filter(|kind| !TEXT.contains(&&**kind));
-    let is_thought = cell::value_of(&fields, "thought") == Some("true");
+    if cell::value_of(&fields, "thought") == Some("true") {
+        return Ok(None);
+    }
     let mut texts = CONTENT
         .iter()
         .filter_map(|name| cell::value_of(&fields, name));
     let text = texts.clone().find(|text| *text != "null").or(texts.next());
-    match (kind, text) {
-        (None, Some(text)) if !is_thought => text_of(text, strange),
-        (kind, _) => {
-            // Without a type, the name of a part's field says what the part is, as in `functionCall`.
-            let names = fields.iter().map(|(name, _)| cell::text(name));
-            let mut kinds = kind
-                .iter()
-                .cloned()
-                .chain({ names }.filter(|_| kind.is_none()));
-            let is_known = |kind: Cow<str>| {
-                let kind = kind.to_ascii_lowercase();
-                NO_TEXT.split(' ').any(|known| kind.contains(known))
-            };
-            if !is_thought && !kinds.any(is_known) {
-                strange.get_or_insert_with(|| match kind {
-                    Some(kind) => format!("a part of the type `{kind}`"),
-                    None => describe(raw),
-                });
-            }
-            Ok(None)
-        }
+    if let Some(text) = text.filter(|_| kind.is_none()) {
+        return text_of(text, strange);
     }
+    // Without a type, the name of a part's field says what the part is, as in `functionCall`.
+    let names = fields.iter().map(|(name, _)| cell::text(name));
+    let names = kind.map_or(names.collect(), |kind| vec![kind]);
+    let is_known = |name: &str| NO_TEXT.split(' ').any(|known| name.contains(known));
+    if !names
+        .iter()
+        .any(|name| is_known(&name.to_ascii_lowercase()))
+    {
+        strange.get_or_insert(raw);
+    }
+    Ok(None)
 }
 
 /// Returns the reference: a text, a number, a list of one reference, or an object with the reference in one of the fields

@@ -75,22 +75,14 @@ fn open(file: File) -> io::Result<Reader> {
     )))
 }
 
-/// Returns whether the first rows of a file hold several responses each, as those of OpenR1-Math do.
-fn holds_several(file: &Reader) -> io::Result<bool> {
-    /// The number of rows that are looked at, because the first rows may hold no response.
-    const FIRST: usize = 16;
+/// Returns whether one of the first rows of a file holds several responses, as those of OpenR1-Math do.
+fn holds_several(file: &Reader) -> Result<bool> {
     let roots = file.metadata().file_metadata().schema().get_fields();
-    let mut names = roots.iter().map(|root| root.name());
-    if !names.any(|name| ["completions", "generations"].contains(&name)) {
-        return Ok(false);
-    }
-    let holds = |row: &Row| {
-        let fields = line(row);
-        cell::fields(&fields).is_ok_and(|fields| unfold::responses(&fields).is_some())
-    };
-    whole(|| {
-        let mut rows = file.get_row_iter(None)?.take(FIRST);
-        rows.try_fold(false, |any, row| Ok(any || holds(&row?)))
+    let is_likely = |root: &TypePtr| ["completions", "generations"].contains(&root.name());
+    let rows = if roots.iter().any(is_likely) { 16 } else { 0 };
+    let mut rows = file.get_row_iter(None)?.take(rows);
+    rows.try_fold(false, |any, row| {
+        Ok(any || unfold::holds_several(&line(&row?)))
     })
 }
 
@@ -106,26 +98,12 @@ pub(super) fn lines<'a>(path: &Path, progress: &'a Progress) -> io::Result<Lines
         let file = open(file)?;
         let rows = u64::try_from(file.metadata().file_metadata().num_rows());
         let bytes = length / rows.unwrap_or(1).max(1);
-        let are_several = holds_several(&file)?;
         let mut rows = RowIter::from_file_into(Box::new(file));
-        let lines = std::iter::from_fn(move || {
+        text::unfolded(text::of_each(std::iter::from_fn(move || {
             let row = whole(|| rows.next().transpose()).transpose()?;
             progress.add(bytes);
-            Some(row.map(|row| line(&row)))
-        });
-        Ok(text::of_each(lines.flat_map(
-            move |line| -> Box<dyn Iterator<Item = _> + Send> {
-                let unfolded = line
-                    .as_deref()
-                    .ok()
-                    .filter(|_| are_several)
-                    .and_then(unfold::columns);
-                match unfolded {
-                    Some(rows) => Box::new(rows.map(|row| Ok(row + "\n"))),
-                    None => Box::new(std::iter::once(line.map(|line| line + "\n"))),
-                }
-            },
-        )))
+            Some(row.map(|row| line(&row) + "\n"))
+        })))
     })
 }
 
@@ -207,7 +185,7 @@ pub(super) fn read(path: &Path, options: &ReadOptions) -> Result<Table, Diagnost
     let file = || regular_file::open(path).and_then(open);
     let sum = checksum_of_end(path).map_err(failed)?;
     let first = file().map_err(failed)?;
-    if holds_several(&first).map_err(failed)? {
+    if whole(|| holds_several(&first)).map_err(failed)? {
         let progress = Progress::new(options.progress);
         return jsonl::read(Blocks::new(path, lines(path, &progress))?, options);
     }
@@ -222,12 +200,10 @@ pub(super) fn read(path: &Path, options: &ReadOptions) -> Result<Table, Diagnost
     let fields = fields.get_column_iter();
     let fields = fields.map(|(name, field)| (name.clone(), cell_of(field).kind()));
     let mut fields: Vec<_> = fields.collect();
-    let nulls = fields
-        .iter_mut()
-        .zip(roots)
-        .filter(|((_, kind), _)| *kind == JsonType::Null);
-    for ((_, kind), root) in nulls {
-        *kind = whole(|| first_type(&first, root)).map_err(failed)?;
+    for ((_, kind), root) in fields.iter_mut().zip(roots) {
+        if *kind == JsonType::Null {
+            *kind = whole(|| first_type(&first, root)).map_err(failed)?;
+        }
     }
     let schema = Schema::new(path, options, &fields, FileKind::Lines)?;
     let own = roots.iter().map(|root| (root, root.name()));
@@ -564,13 +540,11 @@ pub(super) fn add(
 ) -> std::result::Result<(), Diagnostics> {
     let opened = regular_file::open(input).and_then(|file| Ok((file.try_clone()?, open(file)?)));
     let (bytes, file) = opened.map_err(|error| cannot_be_read(input, &error))?;
-    if holds_several(&file).map_err(|error| cannot_be_read(input, &error))? {
+    if whole(|| holds_several(&file)).map_err(|error| cannot_be_read(input, &error))? {
         let what = "a row of this file holds several responses, so a copy cannot have a value for each response";
         let help = "write the rows as lines first, with pandas for example: `df.to_json(\"rollouts.jsonl\", orient=\"records\", lines=True)`";
-        return Err(Diagnostic::error(what)
-            .in_file(input)
-            .with_help(help)
-            .into());
+        let error = Diagnostic::error(what).in_file(input);
+        return Err(error.with_help(help).into());
     }
     if let Some(place) = place {
         place.check(checksum_of_end(input).map_err(|error| changed(input, error))?)?;

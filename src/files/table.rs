@@ -56,7 +56,7 @@ impl Table {
     /// Completes each column at the end: fields missing in the last responses become null or are recorded as missing.
     pub(super) fn finish(mut self) -> Table {
         for column in &mut self.columns {
-            if column.keep.scores && column.first == NULL {
+            if column.keep.scores && column.first == "null" {
                 column.open(&Cell::Null);
             }
             column.fill(self.responses);
@@ -151,17 +151,6 @@ impl ColumnData {
             _ => Vec::new(),
         }
     }
-
-    /// Returns a column of the same type without values.
-    fn empty(&self) -> ColumnData {
-        match self {
-            ColumnData::Numbers(_) => ColumnData::Numbers(Vec::new()),
-            ColumnData::Ids(_) => ColumnData::Ids(Vec::new()),
-            ColumnData::Texts(..) => ColumnData::Texts(Vec::new(), Vec::new()),
-            ColumnData::Lists(_) => ColumnData::Lists(Lists::new()),
-            _ => ColumnData::Other,
-        }
-    }
 }
 
 /// One field of the lines, or one tensor.
@@ -182,9 +171,6 @@ pub(super) struct FileColumn {
     /// The first response without a value, and the number of these responses, if null and a missing field count as values.
     pub(super) blank: Option<(usize, usize)>,
 }
-
-/// The description of a null.
-const NULL: &str = "null";
 
 /// The largest ratio of responses to values in an unknown column, because each line of a file can have a new unknown field.
 const SPARSE: usize = 16;
@@ -275,19 +261,19 @@ impl FileColumn {
         if is_null && self.keep.nulls {
             // The other values decide the column's type; `fill` adds this null.
             if self.first.is_empty() {
-                self.first = NULL.to_string();
+                self.first.push_str("null");
             }
             return;
         }
         if self.keep.nulls {
             self.open(cell);
+            self.fill(response);
         }
-        self.fill(response);
         if !self.is_open(response) {
             return;
         }
         let given = if is_null {
-            Err(NULL.to_string())
+            Err("null".to_string())
         } else {
             self.give(cell)
         };
@@ -299,10 +285,11 @@ impl FileColumn {
 
     /// Adds nulls for the responses before this one that lack the field, if nulls count as values.
     fn fill(&mut self, response: usize) {
-        let is_filled = self.filled >= response || self.odd.is_some();
+        if !self.keep.nulls || self.filled >= response || self.odd.is_some() {
+            return;
+        }
         let is_unknown = !self.is_known() && !self.keep.scores && self.keep.kind == TextKind::Any;
-        let is_sparse = is_unknown && response / SPARSE > self.filled + SPARSE;
-        if !self.keep.nulls || is_filled || is_sparse {
+        if is_unknown && response / SPARSE > self.filled + SPARSE {
             return;
         }
         match &mut self.data {
@@ -323,11 +310,7 @@ impl FileColumn {
     fn is_open(&mut self, response: usize) -> bool {
         let is_open = self.odd.is_none() || matches!(self.data, ColumnData::Null);
         if is_open && self.filled < response {
-            let what = if self.keep.nulls {
-                "null or missing"
-            } else {
-                "missing"
-            };
+            let what = ["missing", "null or missing"][usize::from(self.keep.nulls)];
             self.odd.get_or_insert((self.filled, what.to_string()));
         }
         is_open
@@ -336,18 +319,21 @@ impl FileColumn {
     /// Appends the values of the next responses, the first of which is `start`. Returns false if these values have another type,
     /// so that the caller must push them one by one.
     pub(super) fn append(&mut self, more: FileColumn, start: usize) -> bool {
-        if !matches!(more.data, ColumnData::Null) {
-            if matches!(self.data, ColumnData::Null) && self.keep.nulls {
-                self.first.clone_from(&more.first);
-                self.data = more.data.empty();
-            }
-            self.fill(start);
-        } else if self.keep.nulls {
+        let is_null = matches!(more.data, ColumnData::Null);
+        if self.keep.nulls && is_null {
             // `fill` adds these nulls, as in `push`.
-            if self.first.is_empty() {
-                self.first = more.first;
-            }
+            self.first.push_str(if self.first.is_empty() {
+                &more.first
+            } else {
+                ""
+            });
             return true;
+        }
+        if self.keep.nulls && matches!(self.data, ColumnData::Null) && start > 0 {
+            return false;
+        }
+        if !is_null {
+            self.fill(start);
         }
         if !self.is_open(start) {
             return true;

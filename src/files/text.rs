@@ -159,7 +159,7 @@ pub(super) fn open<'a>(path: &Path, progress: &'a Progress) -> io::Result<Lines<
 
 /// Returns a text with one response per line. Lines stay unchanged, unless one of the first lines comes from a trainer that writes
 /// several responses per line, or numbers in a form of its own.
-fn unfolded<'a>(text: impl Read + Send + 'a) -> io::Result<Lines<'a>> {
+pub(super) fn unfolded<'a>(text: impl Read + Send + 'a) -> io::Result<Lines<'a>> {
     let mut text = BufReader::with_capacity(1 << 20, text);
     let (mut first, mut start) = (Vec::new(), 0);
     // Blank lines are kept, because line numbers count them.

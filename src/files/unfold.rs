@@ -32,9 +32,14 @@ pub(super) fn unfold_of(first: &str) -> Option<Unfold> {
     }
 }
 
+/// Returns whether a line holds several responses that a sampling script or a data set wrote into one line.
+pub(super) fn holds_several(line: &str) -> bool {
+    cell::fields(line).is_ok_and(|fields| responses(&fields).is_some())
+}
+
 /// Returns the responses that a sampling script or a data set wrote into one line, as texts or lists of messages. A line with one
 /// completion or one score is a single response, whatever other texts the line has.
-pub(super) fn responses<'a>(fields: &[(&str, &'a str)]) -> Option<Vec<&'a str>> {
+fn responses<'a>(fields: &[(&str, &'a str)]) -> Option<Vec<&'a str>> {
     let raw = |name: &str| cell::value_of(fields, name);
     let is_score = |name| {
         matches!(
@@ -54,7 +59,7 @@ pub(super) fn responses<'a>(fields: &[(&str, &'a str)]) -> Option<Vec<&'a str>> 
 
 /// Splits a line of ROLL, NeMo-RL, a sampling script or a data set: an array with one value per response is split, and all
 /// responses share the other values. Rows are made one by one, because each copies the shared values, which may be long.
-pub(super) fn columns(line: &str) -> Option<Rows> {
+fn columns(line: &str) -> Option<Rows> {
     let fields = cell::fields(line).ok()?;
     let of = |name: &str| cell::elements(cell::value_of(&fields, name)?);
     // A prompt without responses has no rows.

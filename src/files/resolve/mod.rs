@@ -13,7 +13,7 @@ use super::messages::{COMPLETION, Choice, Choices, REFERENCE, TextKind};
 use super::options::{Dtype, ReadOptions, Unscored};
 use super::padded;
 use super::place::{Place, Result};
-use super::schema::{FileKind, PART, REWARDS, Reading, Role, SPLIT, Schema, role};
+use super::schema::{FileKind, PART, Reading, Role, SPLIT, Schema, role};
 use super::table::{ColumnData, FileColumn, Table};
 use crate::batch::column_names::{self, ADVANTAGES};
 use crate::batch::layout::Tokens;
@@ -281,12 +281,6 @@ impl Resolving<'_> {
         ours.starts_with(PART) && is_number && self.reads(ours)
     }
 
-    /// Returns whether the caller reads the reward, or a column that may be derived from it.
-    fn reads_rewards(&self) -> bool {
-        let mut rewards = REWARDS.into_iter().chain(["verified"]);
-        !self.options.unrewarded && rewards.any(|name| self.reads(name))
-    }
-
     /// Returns whether the caller reads a column.
     fn reads(&self, ours: &str) -> bool {
         self.options.columns.is_none_or(|all| all.contains(ours))
@@ -521,21 +515,22 @@ impl Resolving<'_> {
         if parts.is_empty() {
             return Ok((groups, step));
         }
-        // The name of a prompt may recur in another step, because dumps number the prompts of each step from 0.
-        if parts[0].0 != SPLIT {
-            self.notes.push("the lines come from several steps, so the responses to a prompt form one group per step".to_string());
-        }
+        let mut notes = Vec::new();
         for column in parts.iter().filter_map(|(name, _)| self.find(name)) {
-            if let Some((first, count)) = column.blank {
-                let (what, first) = (counted(count, "response"), self.place.name_of(first));
-                let field = column.name();
-                let note = format!(
-                    "`{field}` is null or missing in {what} (the first: {first}), which form groups of their own"
-                );
-                self.notes.push(note);
-                break;
-            }
+            let field = column.name();
+            let note = match column.blank {
+                _ if column.reading.ours == SPLIT => format!("the names of several prompts are equal, so the responses with the same `{field}` form a group"),
+                None => "the lines come from several steps, so the responses to a prompt form one group per step".to_string(),
+                Some((first, count)) => format!(
+                    "the lines come from several steps, so the responses to a prompt form one group per step, and another one without `{field}` ({}, the first: {})",
+                    counted(count, "response"), self.place.name_of(first)
+                ),
+            };
+            notes.push(note);
         }
+        notes.dedup();
+        self.notes.extend(notes);
+        // The name of a prompt may recur in another step, because dumps number the prompts of each step from 0.
         let split = |(at, id): (usize, GroupId)| {
             let parts = parts.iter().map(|(name, values)| match values[at] {
                 value if value.is_nan() => format!("no {name}, "),
@@ -583,16 +578,11 @@ impl Resolving<'_> {
             };
             let (before, after) = (count(&kept[..kept.len() - 1]), count(&kept));
             let is_single = before < after && after == groups.len();
-            match name {
-                SPLIT if before < after && !is_single => self.notes.push(format!(
-                    "prompts with the same name but different values of `{theirs}` form different groups"
-                )),
-                SPLIT => drop(kept.pop()),
-                _ if is_single => {
-                    self.notes.push(format!("groups are not split by `{theirs}`, because each group would have only one response: `--map step={theirs}` splits them"));
-                    kept.pop();
-                }
-                _ => {}
+            if is_single && name != SPLIT {
+                self.notes.push(format!("groups are not split by `{theirs}`, because each group would have only one response: `--map step={theirs}` splits them"));
+            }
+            if is_single || before == after && name == SPLIT {
+                kept.pop();
             }
         }
         kept
@@ -651,9 +641,7 @@ impl Resolving<'_> {
 
     /// Adds the columns of numbers to the builder. Also returns the readings of token columns, whose values are checked later.
     fn add_columns(&mut self, mut builder: BatchBuilder) -> Result<(BatchBuilder, Vec<Reading>)> {
-        let sum = self.sum_of_rewards();
-        let is_sum = sum.is_some();
-        if let Some(mut rewards) = sum {
+        if let Some(mut rewards) = self.sum_of_rewards() {
             let reading = Reading::new("reward", "reward", false);
             self.score(&reading, &mut rewards)?;
             builder = builder.response("reward", rewards);
@@ -663,8 +651,7 @@ impl Resolving<'_> {
             std::mem::take(&mut self.arrays),
         );
         let has_reward = numbers.iter().chain(&arrays);
-        let has_reward =
-            is_sum || { has_reward }.any(|column| column.reading.ours.ends_with("reward"));
+        let has_reward = { has_reward }.any(|column| column.reading.ours.ends_with("reward"));
         for column in numbers {
             if matches!(column.reading.role, Role::Group | Role::Step) {
                 continue;
@@ -675,11 +662,7 @@ impl Resolving<'_> {
             let is_acc = reading.ours == "correct" && reading.theirs == "acc" && !reading.asked;
             let is_share = has_reward && values.iter().any(|x| ![0.0, 1.0].contains(x));
             let acc = (is_acc && is_share).then(|| "acc".to_string());
-            let is_unread = match &*reading.ours {
-                "reward" => !self.reads_rewards(),
-                "correct" => has_reward && !self.reads("correct") || !self.reads_rewards(),
-                _ => false,
-            };
+            let is_unread = has_reward && reading.ours == "correct" && !self.reads("correct");
             if let Some(at) = values.iter().position(|x| x.is_nan() && is_unread) {
                 let at = self.place.name_of(at);
                 self.left_out(&reading.theirs, &format!("it has no value in {at}"));
