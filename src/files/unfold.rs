@@ -33,6 +33,7 @@ pub(super) fn unfold_of(first: &str) -> Option<Unfold> {
 }
 
 /// Returns whether a line holds several responses that a sampling script or a data set wrote into one line.
+#[cfg(feature = "parquet")]
 pub(super) fn holds_several(line: &str) -> bool {
     cell::fields(line).is_ok_and(|fields| responses(&fields).is_some())
 }
