@@ -23,18 +23,23 @@ pub(super) fn is_denied([before, behind]: [&str; 2]) -> bool {
         ))
     });
     static BOUND: LazyLock<Regex> = LazyLock::new(|| {
-        let words = "than|least|most|except|excluding|exceeds?|exceeding|between|within|beyond|under|over|above|below|up to|besides|\
-            (?:different|apart|far|away) from|(?:any|anything|any \\pL+|all|everything|nothing|none) (?:but|like)|bounded by";
+        let words = "than|least|most|except|exclud(?:es?|ing)|exceed(?:s|ing)?|between|within|beyond|under|over|above|below|up to|besides|\
+            (?:different|apart|far|away) from|(?:any|anything|any \\pL+|all|everything|nothing|none) (?:but|like)|\
+            (?:bounded|above|below) by|as (?:much|many|few|little|high|low) as|in excess of|upwards of";
+        let range = r"^[\s$)]*(?:to|through)";
         pattern(&format!(
-            r"(?i)(?:\b(?:{words})|(?:^|[^<>=-])[<>≤≥])[\s:$(*]*$"
+            r"(?i)(?:{range}|\b(?:{words})|(?:^|[^<>=-])[<>≤≥≠]|!=|\\(?:neq?|[gl]eq?))[\s:$(*]*$"
         ))
     });
     static BEHIND: LazyLock<Regex> = LazyLock::new(|| {
         let more = "more|less|fewer|greater|higher|lower|larger|smaller|bigger|above|below|over|under|up|beyond|longer|older|later";
-        let bound =
-            format!(r"(?:\pL+\s+)?(?:(?:or|and)\s+(?:even\s+)?(?:{more})|at\s+(?:least|most))");
-        let wrong =
-            r"(?:is|are|was)(?:n[’']t|\s+(?:wrong|incorrect|false|impossible|excluded|not|never))";
+        let bound = format!(
+            r"(?:\pL+\s+)?(?:(?:or|and)\s+(?:\pL+\s+){{0,2}}(?:{more})|at\s+(?:least|most))"
+        );
+        let verb = "is|are|was|can|could|does|would|will|must|may|might|should";
+        let wrong = format!(
+            r"(?:{verb})(?:n?[’']t|\s*not|\s+(?:wrong|incorrect|false|impossible|excluded|never))"
+        );
         pattern(&format!(r"(?i)^[\s$()*,%]*(?:{bound}|{wrong})\b"))
     });
     NOT.is_match(&OTHER.replace_all(before, " "))
@@ -69,8 +74,9 @@ pub(super) fn is_conditional(clause: &str) -> bool {
         let reasons = "where|since|because|while|provided|given|assuming|setting|taking|letting|putting|substituting|suppose";
         pattern(&format!(r"(?i)\b(?:{CASES}|{reasons})\b"))
     });
-    static PREPOSITION: LazyLock<Regex> =
-        LazyLock::new(|| pattern(r"(?i)\b(?:for|at|with|by|upon|mod|modulo|out of)\b"));
+    static PREPOSITION: LazyLock<Regex> = LazyLock::new(|| {
+        pattern(r"(?i)\b(?:for|at|as|with|by|upon|after|before|mod|modulo|out of)\b")
+    });
     static VERB: LazyLock<Regex> =
         LazyLock::new(|| pattern(r"(?i)\b(?:is|are|was|were|be|equals?)\b"));
     static AND: LazyLock<Regex> =

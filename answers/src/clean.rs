@@ -100,7 +100,7 @@ pub(super) fn spelled_out(text: &str) -> String {
     });
     /// A unit as a fraction.
     static UNITS: LazyLock<Regex> = LazyLock::new(|| {
-        let unit = r"\{\s*(\\text\s*\{[^{}]*\})\s*\}";
+        let unit = r"\{\s*(\\text\s*\{[^{}]*\}\s*(?:\^\{?[0-9]\}?)?)\s*\}";
         pattern(&format!(r"\\frac\s*{unit}\s*{unit}"))
     });
     static GROUPS: LazyLock<Regex> =

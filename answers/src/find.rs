@@ -48,9 +48,10 @@ pub(super) fn marked(source: &str) -> Found {
 
 /// Returns the answer in front of the next question if a base model went on with the questions of its prompt.
 fn first_answer(text: &str) -> Found {
-    static QUESTION: LazyLock<Regex> =
-        LazyLock::new(|| pattern(r"\n(?:#+ ?|\*\*)?(?:Question|Problem|Q)(?: ?[0-9]+)?[.:]"));
-    if !text.contains('Q') && !text.contains("Problem") {
+    static QUESTION: LazyLock<Regex> = LazyLock::new(|| {
+        pattern(r"\n(?:#+ ?|\*\*)?(?:Question|Problem|Q|Exercise|问题|题目)(?: ?[0-9]+)?[.:：]")
+    });
+    if !text.contains(['Q', 'P', 'E', '题']) {
         return untagged(text);
     }
     // The first questions are enough, and a limit bounds the work.
@@ -99,22 +100,24 @@ pub(super) fn near(text: &str, end: usize, most: usize) -> &str {
 
 /// The beginning of a heading: `Step 2`, `2. Conclusion`.
 static STEP: LazyLock<Regex> = LazyLock::new(|| {
-    let parts = "step|part|case|method|approach|example|problem|question|task|phase|stage|section|option|solution|attempt";
+    let parts = "step|part|case|method|approach|example|problem|question|task|phase|stage|section|option|solution|attempt|\
+        scenario|check|test|claim|lemma|exercise|equation|figure|day|round";
     pattern(&format!(r"(?i)^[#*\s]*(?:[0-9]+[.)]\s+\S|(?:{parts})\b)"))
 });
 
 /// Returns the last line after `####` that as a whole is an answer, with true; otherwise the line at the end of the text, which
 /// is an answer in words if no phrase marks another. Headings of Markdown, such as `#### Step 2`, are no marks.
-fn behind_mark(text: &str) -> Option<(&str, bool)> {
+fn behind_mark(source: &str) -> Option<(&str, bool)> {
     let mut last = None;
     // This is enough for the headings of a text, and bounds the work.
-    for (at, mark) in text.rmatch_indices("####").take(20) {
-        let tail = text[at + mark.len()..].trim();
+    for (at, mark) in source.rmatch_indices("####").take(20) {
+        let tail = source[at + mark.len()..].trim();
         let line = tail.lines().next().unwrap_or_default().trim();
         if line.is_empty() || STEP.is_match(line) {
             continue;
         }
-        if line.len() <= LONGEST && is_whole(line, &cleaned(line)) {
+        let clean = cleaned(if line.len() <= LONGEST { line } else { "" });
+        if text::choice(&clean).is_some() || text::is_ratio(&clean) || read(&clean).is_some() {
             return Some((line, true));
         }
         last = last.or((line == tail).then_some((line, false)));
@@ -162,6 +165,7 @@ fn last_marks<'t>(
 ) -> Option<(Option<Values<'t>>, usize)> {
     static NAME: LazyLock<Regex> =
         LazyLock::new(|| pattern(r"[A-Za-z\\][\\\w{}'()]{0,12}\s*=\s*$"));
+    static REMARK: LazyLock<Regex> = LazyLock::new(|| pattern(r"^\s*\([^()]{1,40}\)"));
     let (mut values, mut end) = (Values::new(), 0);
     while let Some(mark) = open.find_at(text, end) {
         let behind = &text[mark.end()..];
@@ -171,8 +175,8 @@ fn last_marks<'t>(
         let value = &behind[inside];
         let between = &text[end..mark.start()];
         // In `x = \boxed{2}, y = \boxed{3}`, the second name is ignored, so that a comma joins the boxes.
-        let signs = between.trim_start_matches(['.', '!', '…']);
-        let joint = joint(signs).or_else(|| {
+        let signs = REMARK.replace_all(between, "");
+        let joint = joint(signs.trim_start_matches(['.', '!', '…'])).or_else(|| {
             let name = NAME.find(between)?;
             joint(&between[..name.start()]).filter(|joint| *joint != Joint::Blank)
         });
@@ -216,7 +220,7 @@ fn closed(text: &str) -> Option<(Range<usize>, usize)> {
 /// Returns the answer after the last `answer is` or similar phrase that is not denied: a list of formulas, a number, or a sentence.
 fn behind_phrase(text: &str) -> Option<Found> {
     static PHRASE: LazyLock<Regex> = LazyLock::new(|| {
-        let phrase = r"(?i:answers? (?:is|are)|answers?\s?[:：]|option is)|(?:答案|选项)(?:是|为|选|[:：])|(?:故|应|因此|所以)选|(?m:^)A:";
+        let phrase = r"(?i:answers? (?:is|are|(?:must|should|would|will) be)|answers?\s?[:：]|option is)|(?:答案|选项)(?:是|为|选|[:：])|(?:故|应|因此|所以)选|(?m:^)(?:A|Option|Choice):";
         let choice =
             r"(?i:(?:correct|right|true|best|final|my|answer) (?:choice|option)(?: is|\s?[:：]))";
         let heading = r"(?im:^[#\s]*(?:the )?final answers?[ \t]*$|^#+[ \t]*answers?[ \t]*$)";
@@ -232,8 +236,9 @@ fn behind_phrase(text: &str) -> Option<Found> {
     });
     /// A choice before the verb.
     static CHOICE: LazyLock<Regex> = LazyLock::new(|| {
-        let choice = r"(?i:option|choice|answer)\s*\(?([A-J])\)?";
-        pattern(&format!(r"\b{choice} is (?:the )?(?:correct|right|best)\b"))
+        let choice = r"(?:\b(?i:option|choice|answer)\s*|[\s(]|(?m:^))\(?([A-J])\)?";
+        let verb = r"is (?:the )?(?:correct|right|best)(?: (?:option|choice|answer)|\.|$)";
+        pattern(&format!(r"{choice} {verb}"))
     });
     let mut phrases: Vec<Match> = PHRASE.find_iter(text).collect();
     let Some(mut phrase) = phrases.pop() else {
@@ -252,13 +257,13 @@ fn behind_phrase(text: &str) -> Option<Found> {
 /// Returns the answer at the beginning of a text: a list of formulas, a number, or a sentence.
 fn first_of(tail: &str) -> Option<Found> {
     /// What follows the name of a value, as in `$x$ = 5`.
-    static VERB: LazyLock<Regex> = LazyLock::new(|| pattern(r"^\s*(?:=|:|(?:is|are|equals?)\b)"));
+    static VERB: LazyLock<Regex> = LazyLock::new(|| pattern(r"^\s*(?:[=≈:]|(?:is|are|equals?)\b)"));
     let formulas = formulas(tail);
     let Some(first) = formulas.first().filter(|first| first.at.start == 0) else {
         return of_words(tail);
     };
     let (behind, inside) = (&tail[first.at.end..], first.inside.trim());
-    if VERB.is_match(behind) {
+    if VERB.is_match(behind) || inside.ends_with('=') {
         let found = of_words(tail);
         let is_name = || read(&cleaned(inside)).is_some_and(|name| name.is_name());
         if matches!(found, Some(Found::Answer(_))) || is_name() {

@@ -223,9 +223,9 @@ impl Lexer {
     fn letters(&mut self, text: &str) -> usize {
         let end = text.find(|c: char| !c.is_alphabetic());
         let run = &text[..end.unwrap_or(text.len())];
-        // `万` and `亿` are powers of ten, even directly before a unit.
-        let tens = ["万", "亿"].into_iter().find(|tens| run.starts_with(tens));
-        let run = tens.unwrap_or(run);
+        // In Chinese, powers of ten and `square` stand directly before a unit.
+        let mut heads = ["万", "亿", "平方", "立方"].into_iter();
+        let run = heads.find(|head| run.starts_with(head)).unwrap_or(run);
         let is_known = || {
             let lower = run.to_lowercase();
             unit(&lower).is_some() || matches!(&*lower, "and" | "or" | "choose")

@@ -93,10 +93,10 @@ pub(super) enum Joint {
 /// Returns how the text between two values joins them; `None` if the text has words that do not join values.
 pub(super) fn joint(between: &str) -> Option<Joint> {
     static JOINT: LazyLock<Regex> = LazyLock::new(|| {
-        let words = r"\b(?:and|also|as well as|plus|both)\b|和|及";
-        let or = r"\b(?:or|else|either|even|maybe|perhaps|possibly|probably|alternatively|equivalently|versus)\b|\bvs\b\.?|或者?";
+        let words = r"\b(?:and|also|as well as|plus|both|et|und)\b|和|及";
+        let or = r"\b(?:or|ou|oder|else|either|even|maybe|perhaps|possibly|probably|alternatively|equivalently|versus)\b|\bvs\b\.?|或者?";
         // The sign or the number before an item of a list in Markdown.
-        let bullet = r"\n\s*(?:[-+•‣▪●◦]|\(?(?:[0-9]{1,2}|[a-z]|[ivx]{1,4})[.)])\s";
+        let bullet = r"\n\s*(?:[-+•‣▪●◦]|\(?(?:[0-9]{1,2}|[a-z]|[ivx]{1,4})[.)]|(?:case|answer|solution|root) ?[0-9]:)\s";
         pattern(&format!(
             r"(?i)^(?:[\s{{}}()*&]|\\text|\\\\|([,;]|{bullet})|({words})|({or})|([/|]|\\mid\b))*$"
         ))

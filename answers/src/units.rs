@@ -8,7 +8,7 @@ const UNITS: &str = "cm centimeter centimetre 厘米, mm millimeter millimetre, 
     inch in inches, foot ft feet, yard yd, mile mi, kg kilogram 千克 公斤, g gram 克, mg milligram, pound lb £ gbp, ounce oz, \
     l liter litre, ml milliliter millilitre, hour hr h 小时, minute min 分钟, second sec s 秒, day 天, week, month, year yr 年, \
     dollar usd ¤ $, euro eur €, cent ¢, yuan 元 rmb, yen ¥ jpy, rupee ₹ inr, degree deg \\degree 度, unit, radian rad, \
-    mile/hour mph, km/hour kph, % percent percentage pct, point, / per, square sq, cubic, \
+    mile/hour mph, km/hour kph, % percent percentage pct, point, / per, square sq 平方, cubic 立方, \
     1e2 hundred, 1e3 thousand, 1e4 万, 1e6 million, 1e8 亿, 1e9 billion, 1e12 trillion";
 
 static UNIT_NAMES: LazyLock<HashMap<&str, &str>> = LazyLock::new(|| {
