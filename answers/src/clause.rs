@@ -11,7 +11,7 @@ use super::text::pattern;
 pub(super) fn is_denied([before, behind]: [&str; 2]) -> bool {
     static NOT: LazyLock<Regex> = LazyLock::new(|| {
         let words =
-            "not|never|neither|nor|cannot|unknown|unlikely|impossible|wrong|incorrect|false";
+            "not|never|neither|nor|cannot|unknown|unlikely|impossible|hardly|wrong|incorrect|false";
         pattern(&format!(r"(?i)\b(?:{words})\b|n[’']t\b"))
     });
     /// A clause before the value's own clause, or about something else than the value, as in `those that are not prime are 5`.
@@ -25,7 +25,7 @@ pub(super) fn is_denied([before, behind]: [&str; 2]) -> bool {
     static BOUND: LazyLock<Regex> = LazyLock::new(|| {
         let words = "than|least|most|except|exclud(?:es?|ing)|exceed(?:s|ing)?|between|within|beyond|under|over|above|below|up to|besides|\
             (?:different|apart|far|away) from|(?:any|anything|any \\pL+|all|everything|nothing|none) (?:but|like)|\
-            (?:bounded|above|below) by|as (?:much|many|few|little|high|low) as|in excess of|upwards of";
+            (?:bounded|above|below|divisible) by|minus|twice|(?:half|multiple|square|cube|root) of|as (?:much|many|few|little|high|low) as|in excess of|upwards of";
         let range = r"^[\s$)]*(?:to|through)";
         pattern(&format!(
             r"(?i)(?:{range}|\b(?:{words})|(?:^|[^<>=-])[<>≤≥≠]|!=|\\(?:neq?|[gl]eq?))[\s:$(*]*$"
@@ -37,10 +37,11 @@ pub(super) fn is_denied([before, behind]: [&str; 2]) -> bool {
             r"(?:\pL+\s+)?(?:(?:or|and)\s+(?:\pL+\s+){{0,2}}(?:{more})|at\s+(?:least|most))"
         );
         let verb = "is|are|was|can|could|does|would|will|must|may|might|should";
-        let wrong = format!(
-            r"(?:{verb})(?:n?[’']t|\s*not|\s+(?:wrong|incorrect|false|impossible|excluded|never))"
-        );
-        pattern(&format!(r"(?i)^[\s$()*,%]*(?:{bound}|{wrong})\b"))
+        let denied = format!(r"(?:{verb})(?:n?[’']t|\s*not|\s+(?:impossible|excluded|never))");
+        let wrong = r"(?:(?:\pL+\s+){0,2}(?:is|was)\s+)?(?:wrong|incorrect|false)";
+        pattern(&format!(
+            r"(?i)^[\s$()*,%]*(?:(?:{bound}|{denied}|{wrong})\b|(?:to|through)[\s$(]*$)"
+        ))
     });
     NOT.is_match(&OTHER.replace_all(before, " "))
         || BOUND.is_match(before)
@@ -62,7 +63,7 @@ pub(super) fn is_case(behind: &str) -> bool {
 /// Returns whether the text before a value ends with `otherwise`.
 pub(super) fn is_otherwise(before: &str) -> bool {
     static OTHERWISE: LazyLock<Regex> = LazyLock::new(|| {
-        pattern(r"(?i)\b(?:otherwise|else)\b[\s,:$({\\]*(?:it is|is)?[\s$({\\]*$")
+        pattern(r"(?i)\b(?:otherwise|else|in which case)\b[\s,:$({\\]*(?:it is|is)?[\s$({\\]*$")
     });
     OTHERWISE.is_match(before)
 }

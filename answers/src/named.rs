@@ -255,6 +255,16 @@ pub(super) fn has_condition(text: &str) -> bool {
     runs.iter().any(|run| run.is_conditional || run.is_case)
 }
 
+/// Returns the position of the last values that are named and belong to no condition; if there are none, of the last values that
+/// are named, or belong to no condition.
+fn chosen(runs: &[Run]) -> Option<usize> {
+    let last = |is_it: fn(&Run) -> bool| runs.iter().rposition(is_it);
+    last(|run| run.is_named && !run.is_conditional)
+        .or_else(|| last(|run| run.is_named))
+        .or_else(|| last(|run| !run.is_conditional))
+        .or(runs.len().checked_sub(1))
+}
+
 /// Returns the value that a sentence names, as in `The largest $n$ is 34`: the last value after a verb or at the beginning or, if
 /// there is none, the last value. A value in a condition, as in `when n = 3`, is named only if there is no other. Joined values
 /// and the values of several cases are returned as one list. Returns `None` if the text denies or bounds the value, or if the
@@ -263,11 +273,7 @@ pub(super) fn named(text: &str) -> Option<String> {
     /// Signs of mathematics outside a formula, or of a time. A number in such a text is only a part of an answer.
     static PART: LazyLock<Regex> = LazyLock::new(|| pattern(r"\\[A-Za-z]|[\^_+*]|[0-9]:[0-9]"));
     let (mut runs, verbs, words) = runs(text);
-    let last = |is_it: fn(&Run) -> bool| runs.iter().rposition(is_it);
-    let at = last(|run| run.is_named && !run.is_conditional)
-        .or_else(|| last(|run| run.is_named))
-        .or_else(|| last(|run| !run.is_conditional))
-        .or(runs.len().checked_sub(1));
+    let at = chosen(&runs);
     if let Some(cases) = at.and_then(|at| cases(&runs, at)) {
         return Some(cases);
     }
@@ -313,10 +319,9 @@ pub(super) fn last_of(text: &str) -> Option<String> {
     let stop = STOP.find_iter(&text[..last]).last();
     let mut runs = runs(&text[stop.map_or(0, |stop| stop.end())..]).0;
     let last = runs.len().checked_sub(1)?;
-    let named = runs
-        .iter()
-        .rposition(|run| run.is_named && !run.is_conditional);
-    let at = named.filter(|_| runs[last].is_conditional).unwrap_or(last);
+    // If the last value belongs to a condition, it is an answer only if all others do too.
+    let at = chosen(&runs).filter(|_| runs[last].is_conditional);
+    let at = at.unwrap_or(last);
     if let Some(cases) = cases(&runs, at) {
         return Some(cases);
     }
