@@ -90,12 +90,14 @@ impl ShowPlan {
             ([plan], false) => out!("{}", plan.text()),
             ([plan], true) if self.per_response => write(&plan.torch_per_response()?, path, "py")?,
             ([plan], true) => write(&plan.torch()?, path, "py")?,
-            ([a, b], false) if a.is_same(b) => {
-                out!("both recipes compute the same:\n\n{}", a.difference(b))
+            ([a, b], false) if !self.latex && !self.json => {
+                if a.is_same(b) {
+                    out!("both recipes compute the same:\n");
+                }
+                out!("{}", a.difference(b));
             }
-            ([a, b], false) => out!("{}", a.difference(b)),
             _ => {
-                let help = "`advlab plan A B` compares two recipes; `--torch` and `--latex` write one recipe";
+                let help = "`advlab plan A B` compares two recipes; `--torch`, `--latex` and `--json` write one recipe";
                 return Err(wrong(format!("{} recipes are given", plans.len()), help).into());
             }
         }
