@@ -85,11 +85,8 @@ impl Cell<'_> {
 
     /// Returns the number that a string holds, such as the step in the tables that TRL logs.
     pub(super) fn number_in_text(&self) -> Option<f64> {
-        match self {
-            Cell::Text(text) => text.trim().parse().ok(),
-            Cell::Json(raw) if self.kind() == JsonType::String => text(raw).trim().parse().ok(),
-            _ => None,
-        }
+        let is_text = self.kind() == JsonType::String;
+        is_text.then(|| text(&self.json()).trim().parse().ok())?
     }
 
     /// Returns the value as JSON.
@@ -302,31 +299,6 @@ fn wrong(line: &str, error: &serde_json::Error) -> Diagnostic {
             wrong.with_help("JSON uses double quotes: Python writes such lines with `json.dumps(row)`")
         }
         false => wrong,
-    }
-}
-
-/// The fields of some lines in order, with their types, and the index of each name.
-#[derive(Default)]
-pub(super) struct FieldTypes {
-    pub(super) all: Vec<(String, JsonType)>,
-    by_name: HashMap<String, usize>,
-}
-
-impl FieldTypes {
-    /// Adds the fields of a line. A field's type is that of its first value that is not null.
-    pub(super) fn add(&mut self, line: &str) -> Result<()> {
-        for (key, value) in fields(line)? {
-            let (name, kind) = (text(key), type_of(value));
-            match self.by_name.get(&*name) {
-                Some(&at) if self.all[at].1 == JsonType::Null => self.all[at].1 = kind,
-                Some(_) => {}
-                None => {
-                    self.by_name.insert(name.to_string(), self.all.len());
-                    self.all.push((name.into_owned(), kind));
-                }
-            }
-        }
-        Ok(())
     }
 }
 

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use crc32c::crc32c_append;
 
 use super::added::NewColumn;
-use super::cell::{self, BYTE_ORDER_MARK, Cell, FieldTypes, JsonType};
+use super::cell::{self, BYTE_ORDER_MARK, Cell, JsonType};
 use super::options::ReadOptions;
 use super::place::{Place, Result, changed};
 use super::room::{ROW, Room};
@@ -85,29 +85,32 @@ impl<'a> Blocks<'a> {
         }
     }
 
-    /// Advances to the first block with a response, and returns the fields of its first part, because the first response may lack
-    /// a field that the others have.
+    /// Advances to the first block with a response, and returns the fields of its first part with their types, because the first
+    /// response may lack a field that the others have.
     pub(super) fn begin(&mut self) -> Result<Vec<(String, JsonType)>> {
         let room = Room::now();
         while !self.block.is_empty() {
-            let (mut fields, mut read) = (None::<FieldTypes>, 0);
+            let (mut seen, mut is_begun, mut read) = (Table::default(), false, 0);
             for (line, number) in lines(&self.block).zip(self.passed + 1..) {
                 let added = text(line).and_then(|text| {
-                    text.map_or(Ok(()), |text| fields.get_or_insert_default().add(text))
+                    is_begun |= text.is_some();
+                    text.map_or(Ok(()), |text| seen.add_fields(text))
                 });
                 read += line.len();
-                let is_first = fields.as_ref().is_none_or(|fields| fields.all.is_empty());
                 match added {
-                    Err(error) if is_first => {
+                    Err(error) if seen.columns.is_empty() => {
                         return Err(error.on_line(number).in_file(&self.path));
                     }
-                    Ok(()) if is_first || read < PART => {}
+                    Ok(()) if !is_begun || read < PART => {}
                     // An error in a later line is reported when that line is read.
                     _ => break,
                 }
             }
-            if let Some(fields) = fields {
-                return Ok(fields.all);
+            if is_begun {
+                let fields = seen.columns.iter();
+                return Ok(fields
+                    .map(|field| (field.name().to_string(), cell::type_of(&field.first)))
+                    .collect());
             }
             self.passed += lines(&self.block).count();
             let fits = room.check(ROW * self.passed as u64, "its lines take");
@@ -258,6 +261,18 @@ pub(super) fn read(mut blocks: Blocks, options: &ReadOptions) -> Result<Table> {
 }
 
 impl Table {
+    /// Adds a column for each field of a line, and keeps the first character of the first value that is not null, which is that of
+    /// its type.
+    fn add_fields(&mut self, line: &str) -> Result<()> {
+        for (key, raw) in cell::fields(line)? {
+            let first = &mut self.column(&cell::text(key)).first;
+            if first.is_empty() || cell::type_of(first) == JsonType::Null {
+                *first = raw[..1].to_string();
+            }
+        }
+        Ok(())
+    }
+
     /// Returns the number of lines that were added, including blank lines.
     fn lines(&self) -> usize {
         self.responses + self.place.blank.as_ref().map_or(0, Vec::len)

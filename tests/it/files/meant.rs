@@ -349,7 +349,7 @@ fn lists_of_structs_and_of_texts_in_parquet_are_messages_and_references() {
 const WORKED: &str = "r; the reference is `answer`, because `solution` is a text that marks no answer: 1 response (the first: line 1)";
 
 /// A reference for the answer 12, the path of its field if it is not `solution`, and what is said of it.
-const REFERENCES: [(&str, Option<&str>, &str); 34] = [
+const REFERENCES: [(&str, Option<&str>, &str); 35] = [
     (r#""solution": "12""#, None, "r"),
     (r#""solution": 12"#, None, "r"),
     (r#""solution": ["12"]"#, None, "r"),
@@ -449,6 +449,11 @@ const REFERENCES: [(&str, Option<&str>, &str); 34] = [
     ),
     (
         r#""solution": "First, the answer is easy to guess. We find a square, and hence twice six.", "answer": "12""#,
+        None,
+        WORKED,
+    ),
+    (
+        r#""solution": "By steps:\n### Step 1\nWe count.\n#### Step 2: conclude\nThe sum of them is then equal to twelve", "answer": "12""#,
         None,
         WORKED,
     ),
