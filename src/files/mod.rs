@@ -18,6 +18,7 @@ mod parquet;
 #[path = "no_parquet.rs"]
 mod parquet;
 mod place;
+mod python_text;
 mod resolve;
 mod room;
 mod schema;
