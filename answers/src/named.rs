@@ -152,7 +152,8 @@ struct Run<'t> {
 const MOST_WORDS: usize = 150;
 
 /// Returns the values of a text in runs, the positions where verbs end, and the words between the values.
-fn runs(text: &str) -> (Vec<Run<'_>>, Vec<usize>, String) {
+/// `joins_over_words` says whether an `and` after other words joins values, as in `the mean is 4 and the sum is 9`.
+fn runs(text: &str, joins_over_words: bool) -> (Vec<Run<'_>>, Vec<usize>, String) {
     static VERB: LazyLock<Regex> = LazyLock::new(|| {
         let adverbs = "about|approximately|exactly|precisely|only|just|simply|therefore|thus|then|hence|now|also|indeed|equal|given|\
              by|to|either|both|the|number|value|integer";
@@ -207,7 +208,9 @@ fn runs(text: &str) -> (Vec<Run<'_>>, Vec<usize>, String) {
         let joint = joint(between)
             .filter(|joint| !matches!(joint, Joint::Blank | Joint::Sign))
             .or_else(|| {
-                let last = runs.last().filter(|_| !STOP.is_match(between))?;
+                let last = runs
+                    .last()
+                    .filter(|_| joins_over_words && !STOP.is_match(between))?;
                 let and = AND.captures(between)?;
                 let is_same = last.is_conditional == is_conditional;
                 let is_joined = last.is_named && is_named || LAST_AND.is_match(between);
@@ -245,13 +248,13 @@ fn cases(runs: &[Run], at: usize) -> Option<String> {
 
 /// Returns the values of several cases if the text begins with one of them.
 pub(super) fn cases_of(text: &str) -> Option<String> {
-    let runs = runs(text).0;
+    let runs = runs(text, true).0;
     (!runs.is_empty()).then(|| cases(&runs, 0)).flatten()
 }
 
 /// Returns whether a text has a value in a condition.
 pub(super) fn has_condition(text: &str) -> bool {
-    let runs = runs(text).0;
+    let runs = runs(text, true).0;
     runs.iter().any(|run| run.is_conditional || run.is_case)
 }
 
@@ -272,7 +275,7 @@ fn chosen(runs: &[Run]) -> Option<usize> {
 pub(super) fn named(text: &str) -> Option<String> {
     /// Signs of mathematics outside a formula, or of a time. A number in such a text is only a part of an answer.
     static PART: LazyLock<Regex> = LazyLock::new(|| pattern(r"\\[A-Za-z]|[\^_+*]|[0-9]:[0-9]"));
-    let (mut runs, verbs, words) = runs(text);
+    let (mut runs, verbs, words) = runs(text, true);
     let at = chosen(&runs);
     if let Some(cases) = at.and_then(|at| cases(&runs, at)) {
         return Some(cases);
@@ -317,7 +320,7 @@ pub(super) fn last_of(text: &str) -> Option<String> {
     static STOP: LazyLock<Regex> = LazyLock::new(|| pattern(r"[.?!]\s|\n\s*\n"));
     let last = items(text).pop()?.at.start;
     let stop = STOP.find_iter(&text[..last]).last();
-    let mut runs = runs(&text[stop.map_or(0, |stop| stop.end())..]).0;
+    let mut runs = runs(&text[stop.map_or(0, |stop| stop.end())..], false).0;
     let last = runs.len().checked_sub(1)?;
     // If the last value belongs to a condition, it is an answer only if all others do too.
     let at = chosen(&runs).filter(|_| runs[last].is_conditional);
