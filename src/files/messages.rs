@@ -7,7 +7,6 @@ use serde::de::IgnoredAny;
 use serde_json::{Map, Value as Json};
 
 use super::cell::{self, JsonType, describe};
-use super::python_text;
 use crate::number_text::counted;
 
 type Fields<'a> = [(&'a str, &'a str)];
@@ -74,7 +73,7 @@ pub(super) fn answer(mut said: Vec<Cow<'_, str>>) -> Cow<'_, str> {
 pub(super) fn may_be_chat(text: &str) -> bool {
     let start = text.trim_start();
     let begins = |begin: &&str| start.starts_with(*begin);
-    ["[{", "{\\\"", "{\"", "{'"].iter().any(begins)
+    ["[{", "{\\\"", "{\""].iter().any(begins)
 }
 
 /// Returns the texts that the policy wrote. A completion is a text, a number, the messages of a chat, one message, the JSON of
@@ -98,13 +97,10 @@ pub(super) fn said(raw: &str) -> Result<Vec<Cow<'_, str>>, String> {
     }
 }
 
-/// Returns the texts that the policy wrote if `text` is the JSON of messages, or messages that Python printed, and `None` for any
-/// other text, so that an answer in JSON stays unchanged.
+/// Returns the texts that the policy wrote if `text` is the JSON of messages, and `None` for any other text, so that an answer in
+/// JSON stays unchanged.
 fn chat_in(text: &str) -> Option<Vec<Cow<'static, str>>> {
     let text = text.trim();
-    if ["[{'", "{'"].iter().any(|begin| text.starts_with(begin)) {
-        return chat_in(&python_text::json(text)?);
-    }
     let all = match cell::type_of(text) {
         JsonType::Array => cell::elements(text)?,
         _ => vec![text],

@@ -18,7 +18,6 @@ mod parquet;
 #[path = "no_parquet.rs"]
 mod parquet;
 mod place;
-mod python_text;
 mod resolve;
 mod room;
 mod schema;

@@ -62,19 +62,8 @@ fn parquet(path: &Path) -> PathBuf {
 }
 
 /// A completion, the words that the policy wrote, and what is said of it against the reference 36.
-const COMPLETIONS: [(&str, usize, &str); 46] = [
+const COMPLETIONS: [(&str, usize, &str); 44] = [
     (r#""\\boxed{36}""#, 1, "r"),
-    // Messages that Python printed.
-    (
-        r#""[{'role': 'assistant', 'content': 'so \\\\boxed{36}'}]""#,
-        2,
-        "r",
-    ),
-    (
-        r#""[{'role': 'tool', 'content': '\\\\boxed{36}'}, {'role': 'assistant', 'content': \"I don't know\"}]""#,
-        3,
-        "n",
-    ),
     (
         r#"[{"role": "assistant", "content": "a \\boxed{36}"}]"#,
         2,
