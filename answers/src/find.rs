@@ -49,15 +49,19 @@ pub(super) fn marked(source: &str) -> Found {
 /// Returns the answer in front of the next question if a base model went on with the questions of its prompt.
 fn first_answer(text: &str) -> Found {
     static QUESTION: LazyLock<Regex> = LazyLock::new(|| {
-        pattern(r"\n(?:#+ ?|\*\*)?(?:Question|Problem|Q|Exercise|问题|题目)(?: ?[0-9]+)?[.:：]")
+        pattern(r"^(?:#+ ?|\*\*)?(?:Question|Problem|Q|Exercise|问题|题目)(?: ?[0-9]+)?[.:：]")
     });
-    if !text.contains(['Q', 'P', 'E', '题']) {
-        return untagged(text);
-    }
+    // Few lines begin with the first byte of a question.
+    let begins_question = |at: &usize| {
+        let first = text.as_bytes().get(at + 1);
+        first.is_some_and(|first| b"#*QPE\xe9".contains(first))
+            && QUESTION.is_match(&text[at + 1..])
+    };
+    let lines = text.match_indices('\n').map(|(at, _)| at);
     // The first questions are enough, and a limit bounds the work.
-    let mut questions = QUESTION.find_iter(text).take(8);
+    let mut questions = lines.filter(begins_question).take(8);
     let first = questions.find_map(|question| {
-        let found = untagged(&text[..question.start()]);
+        let found = untagged(&text[..question]);
         let is_answer = match &found {
             Found::Text(text) => text.len() <= LONGEST && is_whole(text, &cleaned(text)),
             _ => true,
