@@ -85,6 +85,15 @@ pub(super) fn said(raw: &str) -> Result<Vec<Cow<'_, str>>, String> {
         JsonType::Object => chat(raw, &[raw]),
         JsonType::String => {
             let text = cell::text(raw);
+            // A box in the text of a tool would be taken for the policy's.
+            if ["[{'role'", "[{'from'"]
+                .iter()
+                .any(|begin| text.starts_with(begin))
+            {
+                return Err(
+                    "messages as Python prints them (`json.dumps` writes them as JSON)".to_string(),
+                );
+            }
             let chat = may_be_chat(&raw[1..]).then(|| chat_in(&text)).flatten();
             Ok(chat.unwrap_or_else(|| vec![text]))
         }

@@ -62,7 +62,7 @@ fn parquet(path: &Path) -> PathBuf {
 }
 
 /// A completion, the words that the policy wrote, and what is said of it against the reference 36.
-const COMPLETIONS: [(&str, usize, &str); 44] = [
+const COMPLETIONS: [(&str, usize, &str); 45] = [
     (r#""\\boxed{36}""#, 1, "r"),
     (
         r#"[{"role": "assistant", "content": "a \\boxed{36}"}]"#,
@@ -250,6 +250,11 @@ const COMPLETIONS: [(&str, usize, &str); 44] = [
         r#"[{"role": "assistant", "content": [{"type": "text", "text": 36}]}]"#,
         0,
         "line 2, `completion`: found a message whose content holds 36",
+    ),
+    (
+        r#""[{'role': 'tool', 'content': '36'}, {'role': 'assistant', 'content': 'I give up'}]""#,
+        0,
+        "line 2, `completion`: found messages as Python prints them",
     ),
 ];
 
