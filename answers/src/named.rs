@@ -143,7 +143,7 @@ struct Run<'t> {
     is_conditional: bool,
     /// Whether a case of the values follows them, or `otherwise` precedes them.
     is_case: bool,
-    at: Range<usize>,
+    start: usize,
     /// The text between the previous run and this run, and between this run and the next run.
     around: [&'t str; 2],
 }
@@ -220,7 +220,6 @@ fn runs(text: &str, joins_over_words: bool) -> (Vec<Run<'_>>, Vec<usize>, String
             (Some(joint), Some(run)) => {
                 run.values.push((joint, item.inside));
                 run.is_case |= is_case;
-                run.at.end = end;
                 run.around[1] = behind;
             }
             _ => runs.push(Run {
@@ -228,7 +227,7 @@ fn runs(text: &str, joins_over_words: bool) -> (Vec<Run<'_>>, Vec<usize>, String
                 is_named,
                 is_conditional,
                 is_case,
-                at: item.at.clone(),
+                start: item.at.start,
                 around: [between, behind],
             }),
         }
@@ -269,7 +268,7 @@ fn chosen(runs: &[Run]) -> Option<usize> {
 }
 
 /// Returns the value that a sentence names, as in `The largest $n$ is 34`: the last value after a verb or at the beginning or, if
-/// there is none, the last value. A value in a condition, as in `when n = 3`, is named only if there is no other. Joined values
+/// there is none, the last value. A value in a condition, as in `when n = 3`, is named only if there is no other value. Joined values
 /// and the values of several cases are returned as one list. Returns `None` if the text denies or bounds the value, or if the
 /// text has mathematics outside formulas, because a number may then be only a part of the answer.
 pub(super) fn named(text: &str) -> Option<String> {
@@ -281,7 +280,7 @@ pub(super) fn named(text: &str) -> Option<String> {
         return Some(cases);
     }
     let run = at.map(|at| runs.swap_remove(at));
-    let start = run.as_ref().map_or(text.len(), |run| run.at.start);
+    let start = run.as_ref().map_or(text.len(), |run| run.start);
     let verb = verbs.iter().rfind(|verb| **verb <= start);
     let around = run
         .as_ref()
