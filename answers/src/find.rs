@@ -57,7 +57,7 @@ fn first_answer(text: &str) -> Found {
         first.is_some_and(|first| b"#*QPE\xe9".contains(first))
             && QUESTION.is_match(&text[at + 1..])
     };
-    let lines = text.match_indices('\n').map(|(at, _)| at);
+    let lines = memchr::memchr_iter(b'\n', text.as_bytes());
     // The first questions are enough, and a limit bounds the work.
     let mut questions = lines.filter(begins_question).take(8);
     let first = questions.find_map(|question| {
@@ -177,17 +177,19 @@ fn last_marks<'t>(
             return Some((None, text.len()));
         };
         let value = &behind[inside];
-        let between = &text[end..mark.start()];
-        // In `x = \boxed{2}, y = \boxed{3}`, the second name is ignored, so that a comma joins the boxes.
-        let signs = REMARK.replace_all(between, "");
-        let joint = joint(signs.trim_start_matches(['.', '!', '…'])).or_else(|| {
-            let name = NAME.find(between)?;
-            joint(&between[..name.start()]).filter(|joint| *joint != Joint::Blank)
-        });
-        // In `\boxed{5} if n is odd, \boxed{6} if n is even`, both boxes are values of one answer.
-        let joint = joint.or_else(|| {
-            let is_case = is_otherwise(between) || is_case(between) && is_case(&behind[length..]);
-            (is_case && end > 0).then_some(Joint::Or)
+        let before = (end > 0).then(|| &text[end..mark.start()]);
+        let joint = before.and_then(|between| {
+            // In `x = \boxed{2}, y = \boxed{3}`, the second name is ignored, so that a comma joins the boxes.
+            let signs = REMARK.replace_all(between, "");
+            let joint = joint(signs.trim_start_matches(['.', '!', '…'])).or_else(|| {
+                let name = NAME.find(between)?;
+                joint(&between[..name.start()]).filter(|joint| *joint != Joint::Blank)
+            });
+            // In `\boxed{5} if n is odd, \boxed{6} if n is even`, both boxes are values of one answer.
+            joint.or_else(|| {
+                let is_case = is_case(between) && is_case(&behind[length..]);
+                (is_otherwise(between) || is_case).then_some(Joint::Or)
+            })
         });
         let last = values.last().map_or("", |(_, last)| last.trim());
         // A box that repeats the box before it is the same answer; an empty box is replaced by the next box.
