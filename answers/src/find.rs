@@ -64,8 +64,11 @@ fn first_answer(text: &str) -> Found {
         let found = untagged(&text[..question]);
         let is_answer = match &found {
             Found::Text(text) => text.len() <= LONGEST && is_whole(text, &cleaned(text)),
+            Found::Nothing => false,
             _ => true,
         };
+        // A box in a later part is the answer to all parts.
+        let is_answer = is_answer && (has_box(&text[..question]) || !has_box(&text[question..]));
         is_answer.then_some(found)
     });
     first.unwrap_or_else(|| untagged(text))
@@ -169,7 +172,8 @@ fn last_marks<'t>(
 ) -> Option<(Option<Values<'t>>, usize)> {
     static NAME: LazyLock<Regex> =
         LazyLock::new(|| pattern(r"[A-Za-z\\][\\\w{}'()]{0,12}\s*=\s*$"));
-    static REMARK: LazyLock<Regex> = LazyLock::new(|| pattern(r"^\s*\([^()]{1,40}\)"));
+    static REMARK: LazyLock<Regex> =
+        LazyLock::new(|| pattern(r"^\s*\((?:[a-z]|case|if|when|for)\b[^()]{1,40}\)"));
     let (mut values, mut end) = (Values::new(), 0);
     while let Some(mark) = open.find_at(text, end) {
         let behind = &text[mark.end()..];
@@ -180,11 +184,17 @@ fn last_marks<'t>(
         let before = (end > 0).then(|| &text[end..mark.start()]);
         let joint = before.and_then(|between| {
             // In `x = \boxed{2}, y = \boxed{3}`, the second name is ignored, so that a comma joins the boxes.
-            let signs = REMARK.replace_all(between, "");
-            let joint = joint(signs.trim_start_matches(['.', '!', '…'])).or_else(|| {
-                let name = NAME.find(between)?;
-                joint(&between[..name.start()]).filter(|joint| *joint != Joint::Blank)
+            let joint = joint(between).or_else(|| {
+                // `- \boxed{5}.` is an item of a list, and `\boxed{5} (n odd), \boxed{6}` has a remark.
+                let rest = REMARK.replace(between.trim_start_matches('.'), "");
+                joint(&rest).filter(|joint| *joint != Joint::Blank)
             });
+            let is_list = |joint: &Joint| *joint != Joint::Blank;
+            let named = || {
+                let name = NAME.find(between)?;
+                super::named::joint(&between[..name.start()]).filter(is_list)
+            };
+            let joint = joint.or_else(named);
             // In `\boxed{5} if n is odd, \boxed{6} if n is even`, both boxes are values of one answer.
             joint.or_else(|| {
                 let is_case = is_case(between) && is_case(&behind[length..]);
@@ -242,14 +252,16 @@ fn behind_phrase(text: &str) -> Option<Found> {
     });
     /// A choice before the verb.
     static CHOICE: LazyLock<Regex> = LazyLock::new(|| {
-        let choice = r"(?:\b(?i:option|choice|answer)\s*|[\s(]|(?m:^))\(?([A-J])\)?";
+        let choice = r"(?:(?:\b(?i:option|choice|answer)\s*|(?m:^)|[.!?:,]\s+)\(?|\s\()([A-J])\)?";
         let verb = r"is (?:the )?(?:correct|right|best)(?: (?:option|choice|answer)|\.|$)";
         pattern(&format!(r"{choice} {verb}"))
     });
     let mut phrases: Vec<Match> = PHRASE.find_iter(text).collect();
     let Some(mut phrase) = phrases.pop() else {
-        let found = CHOICE.captures_iter(text).last()?;
-        return Some(Found::Answer(found[1].to_string()));
+        let mut found = CHOICE.captures_iter(text);
+        let first = found.next()?.get(1)?.as_str();
+        let is_one = found.all(|other| &other[1] == first);
+        return is_one.then(|| Found::Answer(first.to_string()));
     };
     while DENIAL.is_match(near(text, phrase.start(), 100)) {
         let Some(earlier) = phrases.pop() else {
@@ -301,7 +313,7 @@ fn of_words(tail: &str) -> Option<Found> {
     let sentence = line[..stop.map_or(line.len(), |stop| stop.start())].trim();
     let is_condition = |text: &str| {
         let first = items(text).into_iter().next();
-        first.is_some_and(|first| is_conditional(&text[..first.at.start]))
+        first.is_some_and(|first| is_conditional(&text[..first.at.start], first.inside))
     };
     // `For n = 3` is no equation.
     let is_equation = |text: &str| !text.contains('=') || !is_condition(text);

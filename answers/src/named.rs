@@ -5,7 +5,7 @@ use std::sync::LazyLock;
 
 use regex::{Match, Regex};
 
-use super::clause::{CASES, is_case, is_conditional, is_denied, is_otherwise};
+use super::clause::{CASES, is_case, is_conditional, is_denied, is_otherwise, is_refuted};
 use super::clean::{GROUPING, cleaned, spelled_out};
 use super::find::near;
 use super::read::read;
@@ -152,8 +152,7 @@ struct Run<'t> {
 const MOST_WORDS: usize = 150;
 
 /// Returns the values of a text in runs, the positions where verbs end, and the words between the values.
-/// `joins_over_words` says whether an `and` after other words joins values, as in `the mean is 4 and the sum is 9`.
-fn runs(text: &str, joins_over_words: bool) -> (Vec<Run<'_>>, Vec<usize>, String) {
+fn runs(text: &str) -> (Vec<Run<'_>>, Vec<usize>, String) {
     static VERB: LazyLock<Regex> = LazyLock::new(|| {
         let adverbs = "about|approximately|exactly|precisely|only|just|simply|therefore|thus|then|hence|now|also|indeed|equal|given|\
              by|to|either|both|the|number|value|integer";
@@ -201,16 +200,14 @@ fn runs(text: &str, joins_over_words: bool) -> (Vec<Run<'_>>, Vec<usize>, String
             .len();
         let verb = verbs.partition_point(|verb| *verb < from);
         let is_behind = |verb: &usize| *verb <= item.at.start;
-        let is_conditional = is_conditional(&clause);
+        let is_conditional = is_conditional(&clause, item.inside);
         let is_case = !is_conditional && is_case(behind) || is_otherwise(between) || is_behind_case;
         let is_named = from == 0 || is_case || verbs.get(verb).is_some_and(is_behind);
         clause.push('0');
         let joint = joint(between)
             .filter(|joint| !matches!(joint, Joint::Blank | Joint::Sign))
             .or_else(|| {
-                let last = runs
-                    .last()
-                    .filter(|_| joins_over_words && !STOP.is_match(between))?;
+                let last = runs.last().filter(|_| !STOP.is_match(between))?;
                 let and = AND.captures(between)?;
                 let is_same = last.is_conditional == is_conditional;
                 let is_joined = last.is_named && is_named || LAST_AND.is_match(between);
@@ -247,13 +244,13 @@ fn cases(runs: &[Run], at: usize) -> Option<String> {
 
 /// Returns the values of several cases if the text begins with one of them.
 pub(super) fn cases_of(text: &str) -> Option<String> {
-    let runs = runs(text, true).0;
+    let runs = runs(text).0;
     (!runs.is_empty()).then(|| cases(&runs, 0)).flatten()
 }
 
 /// Returns whether a text has a value in a condition.
 pub(super) fn has_condition(text: &str) -> bool {
-    let runs = runs(text, true).0;
+    let runs = runs(text).0;
     runs.iter().any(|run| run.is_conditional || run.is_case)
 }
 
@@ -274,7 +271,7 @@ fn chosen(runs: &[Run]) -> Option<usize> {
 pub(super) fn named(text: &str) -> Option<String> {
     /// Signs of mathematics outside a formula, or of a time. A number in such a text is only a part of an answer.
     static PART: LazyLock<Regex> = LazyLock::new(|| pattern(r"\\[A-Za-z]|[\^_+*]|[0-9]:[0-9]"));
-    let (mut runs, verbs, words) = runs(text, true);
+    let (mut runs, verbs, words) = runs(text);
     let at = chosen(&runs);
     if let Some(cases) = at.and_then(|at| cases(&runs, at)) {
         return Some(cases);
@@ -310,29 +307,52 @@ pub(super) fn without_label(text: &str) -> Option<&str> {
     let [label, value] = [1, 2].map(|group| found.get(group).map_or("", |at| at.as_str()));
     let is_open = value.matches('}').count() > value.matches('{').count();
     let value = value.strip_suffix(if is_open { "}" } else { "" });
-    value.filter(|_| !is_denied([label, ""]) && !is_conditional(label))
+    static WRONG: LazyLock<Regex> =
+        LazyLock::new(|| pattern(r"(?i)\b(?:wrong|incorrect|false|error)\b"));
+    value
+        .filter(|_| !WRONG.is_match(label) && !is_denied([label, ""]) && !is_conditional(label, ""))
 }
 
-/// Returns the last formula or number of a text, with the values before it if an `and` or `or` joins them to it. A value in a
-/// condition is returned only if its sentence names no other. Returns `None` if the text denies or bounds the value.
+/// Returns the last formula or number of a text, with the values before it if an `and` or `or` joins them to it. A last value behind
+/// a word such as `if` is skipped if its sentence names another, and several cases are returned as one list. Returns `None` if the
+/// words directly around the value refute it.
 pub(super) fn last_of(text: &str) -> Option<String> {
     static STOP: LazyLock<Regex> = LazyLock::new(|| pattern(r"[.?!]\s|\n\s*\n"));
-    let last = items(text).pop()?.at.start;
-    let stop = STOP.find_iter(&text[..last]).last();
-    let mut runs = runs(&text[stop.map_or(0, |stop| stop.end())..], false).0;
-    let last = runs.len().checked_sub(1)?;
-    // If the last value belongs to a condition, it is an answer only if all others do too.
-    let at = chosen(&runs).filter(|_| runs[last].is_conditional);
-    let at = at.unwrap_or(last);
-    if let Some(cases) = cases(&runs, at) {
-        return Some(cases);
+    static IF: LazyLock<Regex> =
+        LazyLock::new(|| pattern(&format!(r"(?i)^[^,;.]*\b(?:{CASES})\b[^,;.]*$")));
+    let items = items(text);
+    let (last, others) = items.split_last()?;
+    let before = others.last().map_or(0, |other| other.at.end);
+    let around = [&text[before..last.at.start], &text[last.at.end..]];
+    if is_case(around[1]) || IF.is_match(around[0]) {
+        let stop = STOP.find_iter(&text[..last.at.start]).last();
+        let mut runs = runs(&text[stop.map_or(0, |stop| stop.end())..]).0;
+        let cases = cases(&runs, runs.len().saturating_sub(1));
+        let is_other = |run: &Run| run.is_named && !run.is_conditional;
+        let other = runs.iter().rposition(is_other);
+        let other = other.map(|at| list(runs.swap_remove(at).values));
+        if let Some(found) = cases.or(other) {
+            return Some(found);
+        }
     }
-    let Run {
-        mut values, around, ..
-    } = runs.swap_remove(at);
+    if is_refuted(around) {
+        return None;
+    }
+    let (mut values, mut start) = (vec![(Joint::Blank, last.inside)], last.at.start);
+    for item in others.iter().rev() {
+        let joint = joint(&text[item.at.end..start])
+            .filter(|joint| !matches!(joint, Joint::Blank | Joint::Sign));
+        let (Some(joint), Some(value)) = (joint, values.last_mut()) else {
+            break;
+        };
+        value.0 = joint;
+        values.push((Joint::Blank, item.inside));
+        start = item.at.start;
+    }
     let is_list = |(joint, _): &(Joint, &str)| matches!(joint, Joint::And | Joint::Or);
     if !values.iter().any(is_list) {
-        values.drain(..values.len() - 1);
+        values.truncate(1);
     }
-    (!is_denied(around)).then(|| list(values))
+    values.reverse();
+    Some(list(values))
 }

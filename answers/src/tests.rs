@@ -92,7 +92,7 @@ fn the_quick_look_sees_every_form_of_token() {
         ["Human", "USER", "Assistant", "ASSISTANT", "Instruction"]
             .map(|author| format!("\n{head}{author}:"))
     });
-    let roles = ["user", "assistant", "tool", "system"];
+    let roles = ["user", "assistant", "tool"];
     let roles = roles.map(|role| [format!("{role}\n"), format!("\n{role}\n")]);
     let tokens = "<|eot_id|> <｜User｜> <turn|> <|channel> [|endofturn|] [|/user|] <s> </s> <end_of_turn> <eos> <seed:bos>
         <unused7> <<SYS>> <</SYS>> [e~[ ]~b] ]~!b[ [EOS] [gMASK] [/INST]";

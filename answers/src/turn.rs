@@ -12,7 +12,7 @@ use super::text::pattern;
 const AUTHORS: &str = "Human|User|USER|HUMAN|Assistant|ASSISTANT|Instruction";
 
 /// The roles that are lines of their own where a trainer decoded several turns without their special tokens.
-const ROLES: &str = "user|assistant|tool|system";
+const ROLES: &str = "user|assistant|tool";
 
 static TOKEN: LazyLock<Regex> = LazyLock::new(|| pattern(&tokens().join("|")));
 

@@ -86,9 +86,15 @@ pub(super) fn said(raw: &str) -> Result<Vec<Cow<'_, str>>, String> {
         JsonType::String => {
             let text = cell::text(raw);
             // A box in the text of a tool would be taken for the policy's.
-            if ["[{'role'", "[{'from'"]
-                .iter()
-                .any(|begin| text.starts_with(begin))
+            let begins = |names: [&str; 2]| {
+                text.starts_with(&format!("[{{'{}': '", names[0]))
+                    && text.contains(&format!("'{}': ", names[1]))
+            };
+            let is_printed = text.starts_with("[{'") && text.trim_end().ends_with("}]");
+            if is_printed
+                && [["role", "content"], ["from", "value"]]
+                    .into_iter()
+                    .any(begins)
             {
                 return Err(
                     "messages as Python prints them (`json.dumps` writes them as JSON)".to_string(),
@@ -204,7 +210,7 @@ fn content<'a>(fields: &Fields<'a>) -> Result<Cow<'a, str>, String> {
         return is_message.then_some(Cow::Borrowed("")).ok_or_else(wrong);
     };
     let mut strange = None;
-    let text = text_of(raw, &mut strange)?;
+    let text = text_of(raw, &mut strange, DEPTH)?;
     match strange.filter(|_| text.is_none()) {
         Some(part) => Err(format!(
             "a message without a text, whose content holds {}",
@@ -214,19 +220,28 @@ fn content<'a>(fields: &Fields<'a>) -> Result<Cow<'a, str>, String> {
     }
 }
 
+/// The maximum depth of a message's content, because each level is read by a recursive call.
+const DEPTH: usize = 32;
+
 /// Returns the text of a message's content, or of a part of it; `None` if it is an image, a call or a thought. `strange` is a part
 /// of an unknown form.
 fn text_of<'a>(
     raw: &'a str,
     strange: &mut Option<&'a str>,
+    depth: usize,
 ) -> Result<Option<Cow<'a, str>>, String> {
+    let Some(depth) = depth.checked_sub(1) else {
+        return Err(format!(
+            "a message whose content is nested more than {DEPTH} deep"
+        ));
+    };
     let fields = match cell::type_of(raw) {
         JsonType::Null => return Ok(None),
         JsonType::String => return Ok(Some(cell::text(raw))),
         JsonType::Object => cell::fields(raw).unwrap_or_default(),
         JsonType::Array => {
             let parts = cell::elements(raw).unwrap_or_default().into_iter();
-            let texts = parts.filter_map(|part| text_of(part, strange).transpose());
+            let texts = parts.filter_map(|part| text_of(part, strange, depth).transpose());
             let texts = texts.collect::<Result<Vec<_>, _>>()?;
             return Ok((!texts.is_empty()).then(|| texts.join("\n").into()));
         }
@@ -241,7 +256,7 @@ fn text_of<'a>(
         .filter_map(|name| cell::value_of(&fields, name));
     let text = texts.clone().find(|text| *text != "null").or(texts.next());
     if let Some(text) = text.filter(|_| kind.is_none()) {
-        return text_of(text, strange);
+        return text_of(text, strange, depth);
     }
     // Without a type, the name of a part's field says what the part is, as in `functionCall`.
     let names = fields.iter().map(|(name, _)| cell::text(name));

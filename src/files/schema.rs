@@ -246,12 +246,11 @@ impl Schema {
     /// Finds the training step under one of the names that loggers use.
     fn find_step(&mut self, fields: Fields) {
         let is = |name: &str, kind| fields.contains(&(name.to_string(), kind));
-        let is_step = |name: &&str| {
-            is(name, JsonType::Number) || name.ends_with("step") && is(name, JsonType::String)
-        };
+        let is_text = |name: &&str| name.contains("step") && is(name, JsonType::String);
+        let step = || STEPS.split(' ').find(|name| is(name, JsonType::Number));
         if self.reading("step").is_none()
             && !self.provides("step", fields)
-            && let Some(theirs) = STEPS.split(' ').find(is_step)
+            && let Some(theirs) = step().or_else(|| STEPS.split(' ').find(is_text))
         {
             self.readings.push(Reading::new("step", theirs, false));
             self.keep_own(theirs);
@@ -457,19 +456,26 @@ impl Dump {
         self.known_by.iter().all(is) && !(self.adds_rewards && is_rewarded)
     }
 
-    /// Returns the columns whose sum is the reward: all unknown numbers, because a column has the name of its reward function, or
-    /// of its reward model. A field that the user reads under the name of another column is not one of them.
-    fn summands(names: &Schema, fields: Fields) -> Vec<String> {
+    /// Returns the columns whose sum is the reward: all unknown numbers, because a column has the name of its reward function or
+    /// reward model. If some names contain `reward`, other names of functions are skipped, because they may be any number that
+    /// the run logs; the name of a model, such as `Skywork-V2-Qwen3-RM`, is no name of a function. The skipped names come second. A field that the user reads under the name of another column is not one of them.
+    fn summands(schema: &Schema, fields: Fields) -> [Vec<String>; 2] {
         let unknown = fields.iter().filter(|(name, found)| {
             let is_number = matches!(found, JsonType::Number | JsonType::Bool | JsonType::Null);
             let is_other = |one: &Reading| {
                 one.theirs == *name && one.role != Role::Any && one.ours != "reward"
             };
-            let is_known = role(name) != Role::Any || names.readings.iter().any(is_other);
+            let is_known = role(name) != Role::Any || schema.readings.iter().any(is_other);
             let mut steps = STEPS.split(' ').chain(["epoch"]);
             is_number && !is_known && name != "advantage" && steps.all(|step| step != name)
         });
-        unknown.map(|(name, _)| name.clone()).collect()
+        let names: Vec<String> = unknown.map(|(name, _)| name.clone()).collect();
+        let is_reward = |name: &String| name.contains("reward");
+        let is_any = !names.iter().any(is_reward);
+        let is_word = |letter: char| letter.is_alphanumeric() || letter == '_';
+        let is_model = |name: &String| !name.chars().all(is_word);
+        let is_summand = |name: &String| is_any || is_reward(name) || is_model(name);
+        names.into_iter().partition(is_summand).into()
     }
 }
 
@@ -521,7 +527,7 @@ fn recognise(names: &mut Schema, fields: Fields) {
         }
     }
     if dump.adds_rewards {
-        let parts = Dump::summands(names, fields);
+        let [parts, skipped] = Dump::summands(names, fields);
         for part in &parts {
             let is_word = |letter: char| letter.is_alphanumeric() || letter == '_';
             let name = part.replace(|letter| !is_word(letter), "_");
@@ -543,6 +549,10 @@ fn recognise(names: &mut Schema, fields: Fields) {
         if names.reading("reward").is_none() {
             taken.push(format!("reward = `{}`", parts.join("` + `")));
             names.rewards = parts;
+            if !skipped.is_empty() {
+                let skipped = skipped.join("`, `");
+                names.notes.push(format!("`{skipped}` is not added to the reward, because other names say `reward`; a recipe can read it as a column"));
+            }
         }
     }
     if let Some(tokens) = dump.tokens.as_deref().filter(|name| has(name).is_some())

@@ -62,7 +62,8 @@ fn parquet(path: &Path) -> PathBuf {
 }
 
 /// A completion, the words that the policy wrote, and what is said of it against the reference 36.
-const COMPLETIONS: [(&str, usize, &str); 45] = [
+const COMPLETIONS: [(&str, usize, &str); 46] = [
+    (r#""[{'role': 1}] is no list of messages; 36""#, 8, "r"),
     (r#""\\boxed{36}""#, 1, "r"),
     (
         r#"[{"role": "assistant", "content": "a \\boxed{36}"}]"#,
@@ -260,7 +261,18 @@ const COMPLETIONS: [(&str, usize, &str); 45] = [
 
 #[test]
 fn what_the_assistant_says_last_is_the_answer_and_all_that_it_says_is_the_length() {
-    for (completion, words, expected) in COMPLETIONS {
+    let deep = |levels: usize| {
+        let [open, close] = ["[", "]"].map(|bracket| bracket.repeat(levels));
+        format!(r#"[{{"role": "assistant", "content": {open}"36"{close}}}]"#)
+    };
+    let nested = [
+        (deep(20), 1, "r"),
+        (deep(20_000), 1, "nested more than 32 deep"),
+    ];
+    let nested = nested
+        .iter()
+        .map(|(text, words, expected)| (&**text, *words, *expected));
+    for (completion, words, expected) in COMPLETIONS.into_iter().chain(nested) {
         let line = |completion: &str| {
             format!("{{\"group\": 1, \"completion\": {completion}, \"solution\": \"36\"}}\n")
         };
@@ -845,7 +857,7 @@ fn of_mixed_scores_the_first_unusable_one_is_reported() {
 fn what_the_first_line_lacks_is_read_from_the_others() {
     let trl = "\"step\": 1, \"prompt\": \"p\", \"completion\": \"x\", \"advantage\": 0";
     let trl = [
-        format!("{{{trl}, \"accuracy_reward\": 1}}"),
+        format!("{{{trl}, \"accuracy_reward\": 1, \"answer_len\": 90}}"),
         format!("{{{trl}, \"accuracy_reward\": 0, \"Skywork-RM\": 1.5}}"),
     ];
     let nested = Some(("reward", "rewards.right"));
