@@ -182,24 +182,18 @@ fn last_marks<'t>(
         };
         let value = &behind[inside];
         let before = (end > 0).then(|| &text[end..mark.start()]);
+        let listed = |between: &str| joint(between).filter(|joint| *joint != Joint::Blank);
         let joint = before.and_then(|between| {
-            // In `x = \boxed{2}, y = \boxed{3}`, the second name is ignored, so that a comma joins the boxes.
-            let joint = joint(between).or_else(|| {
+            joint(between)
                 // `- \boxed{5}.` is an item of a list, and `\boxed{5} (n odd), \boxed{6}` has a remark.
-                let rest = REMARK.replace(between.trim_start_matches('.'), "");
-                joint(&rest).filter(|joint| *joint != Joint::Blank)
-            });
-            let is_list = |joint: &Joint| *joint != Joint::Blank;
-            let named = || {
-                let name = NAME.find(between)?;
-                super::named::joint(&between[..name.start()]).filter(is_list)
-            };
-            let joint = joint.or_else(named);
-            // In `\boxed{5} if n is odd, \boxed{6} if n is even`, both boxes are values of one answer.
-            joint.or_else(|| {
-                let is_case = is_case(between) && is_case(&behind[length..]);
-                (is_otherwise(between) || is_case).then_some(Joint::Or)
-            })
+                .or_else(|| listed(&REMARK.replace(between.trim_start_matches('.'), "")))
+                // In `x = \boxed{2}, y = \boxed{3}`, the second name is ignored, so that a comma joins the boxes.
+                .or_else(|| listed(&between[..NAME.find(between)?.start()]))
+                // In `\boxed{5} if n is odd, \boxed{6} if n is even`, both boxes are values of one answer.
+                .or_else(|| {
+                    let is_case = is_case(between) && is_case(&behind[length..]);
+                    (is_otherwise(between) || is_case).then_some(Joint::Or)
+                })
         });
         let last = values.last().map_or("", |(_, last)| last.trim());
         // A box that repeats the box before it is the same answer; an empty box is replaced by the next box.

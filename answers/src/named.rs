@@ -299,6 +299,8 @@ pub(super) fn named(text: &str) -> Option<String> {
 /// Returns the value behind a label, as in `\text{Total: } 12` and `\text{The total is } 12`; `None` if the label denies or bounds
 /// the value, or is a condition.
 pub(super) fn without_label(text: &str) -> Option<&str> {
+    static WRONG: LazyLock<Regex> =
+        LazyLock::new(|| pattern(r"(?i)\b(?:wrong|incorrect|false|error)\b"));
     static LABEL: LazyLock<Regex> = LazyLock::new(|| {
         let label = r"(\pL[\pL ,'’-]+?(?:\b(?:is|are|equals)\b|[\s}]*:))";
         pattern(&format!(r"^(?:\\text)?[{{\s]*{label}[\s}}:]*(.+)$"))
@@ -307,8 +309,6 @@ pub(super) fn without_label(text: &str) -> Option<&str> {
     let [label, value] = [1, 2].map(|group| found.get(group).map_or("", |at| at.as_str()));
     let is_open = value.matches('}').count() > value.matches('{').count();
     let value = value.strip_suffix(if is_open { "}" } else { "" });
-    static WRONG: LazyLock<Regex> =
-        LazyLock::new(|| pattern(r"(?i)\b(?:wrong|incorrect|false|error)\b"));
     value
         .filter(|_| !WRONG.is_match(label) && !is_denied([label, ""]) && !is_conditional(label, ""))
 }
