@@ -1,20 +1,20 @@
-//! Counts the memory that each thread allocates. Besides the limits on tensors and on the sizes of values, this count limits a
-//! script's memory.
+//! Counts the memory that each thread allocates. This count limits a script's memory, in addition to the limits on tensors and on
+//! the sizes of values.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
 use std::marker::PhantomData;
 
-/// Blocks of this many bytes or more are not counted here, because they are buffers of tensors, which the guard counts and later
-/// tensors reuse. No other value of a script needs so large a block.
+/// Blocks of this many bytes or more are not counted here. They belong to tensors, batches and keys, which the guard counts, and
+/// tensors reuse them. No other value of a script needs so large a block.
 const LARGE: usize = 4 << 20;
 
 thread_local! {
     static HELD: Cell<isize> = const { Cell::new(0) };
 }
 
-/// The system's allocator, with a count per thread. If a program uses it as its `#[global_allocator]`, all memory that a script
-/// allocates is limited, not only the values whose size is known. Tests that measure memory choose a [`Watch`] as `W`.
+/// The system's allocator, with a count per thread. If a program uses it as its `#[global_allocator]`, the limit on a script's
+/// memory also covers values whose size is not known. Tests that measure memory choose a [`Watch`] as `W`.
 pub struct Counting<W = ()>(PhantomData<fn() -> W>);
 
 /// An additional count of all memory, for tests.

@@ -11,8 +11,8 @@
 //! - a [`LiveRecipe`] follows its file: each [`LiveRecipe::step`] uses the newest version that works ([`live`]);
 //! - a [`session::Session`] evaluates pieces of script one after the other, as the prompt does;
 //! - [`check`] tries a recipe on degenerate batches;
-//! - `answers`, with the feature of that name, compares the answer of a completion with a reference;
-//! - recipes compute with lazy tensors at six levels, with gradients and one table of operations ([`tensor`]).
+//! - `answers`, which needs the feature of that name, compares the answer of a completion with a reference;
+//! - recipes compute with lazy, differentiable tensors at six levels; one table lists their operations ([`tensor`]).
 //!
 //! ```
 //! use advlab::{Batch, Host};
@@ -31,9 +31,9 @@
 //! The feature `files` adds reading and writing batches, `answers` adds rewards from texts, and `render` adds diagnostics with a
 //! caret. Training runs are in the package `advlab-train`; the commands, the prompt and the reports are in `advlab-cli`.
 //!
-//! The library prints nothing and gives the same bits for any number of threads. Its only global state is the list of the files
-//! that it is writing and, for each thread, the count of the allocated bytes and two flags. An error says what was found and, if
-//! they are known, the place and a remedy; [`Diagnostics`] can quote the line of the script.
+//! The library prints nothing and gives the same bits for any number of threads. Its only mutable global state is the list of the
+//! files that it is writing and, for each thread, the count of the allocated bytes and two flags. An error says what was found
+//! and, if known, the place and a remedy; [`Diagnostics`] can quote the line of the script.
 
 #![warn(missing_docs)]
 

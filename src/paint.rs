@@ -74,7 +74,7 @@ pub fn escaped(text: &str, kept: &[char]) -> String {
     text.chars().map(shown).collect()
 }
 
-/// Returns a string cut to at most `room` columns, of which there must be at least one; `…` marks the cut.
+/// Returns a string cut to at most `room` columns; `…` marks the cut. `room` must be at least 1.
 pub fn cut(text: &str, room: usize) -> String {
     if width(text) <= room {
         return text.to_string();

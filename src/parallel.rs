@@ -1,5 +1,5 @@
-//! Parallel loops over a single loop of rayon, which is compiled only once. Rayon's loops are compiled anew for each closure and
-//! type; they were a twelfth of the code that the compiler had to optimise. This module also locks data that threads share.
+//! Parallel loops that all use one loop of rayon. Rayon's loops are compiled anew for each closure and type; they were a twelfth
+//! of the code that the compiler had to optimise. This module also locks data that threads share.
 
 use std::sync::atomic::{AtomicBool, AtomicIsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -8,7 +8,7 @@ use rayon::prelude::*;
 
 use crate::allocation::{held, moved};
 
-/// The maximum number of parts per thread into which a loop is divided, so that a thread with short parts can take more of them.
+/// The maximum number of parts per thread into which a loop is divided. A thread whose parts are short can take more parts.
 const PARTS_PER_THREAD: usize = 16;
 
 /// Locks a mutex, even after a panic, because no panic can leave the data of this library's locks inconsistent.

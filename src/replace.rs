@@ -82,7 +82,7 @@ impl Drop for TemporaryFile {
     }
 }
 
-/// A file that is being written. Unless [`Replacement::finish`] is called, the old file stays.
+/// A file that is being written. If there is a regular file of that name, it stays unless [`Replacement::finish`] is called.
 pub struct Replacement {
     asked: PathBuf,
     out: BufWriter<File>,
@@ -92,7 +92,7 @@ pub struct Replacement {
 }
 
 impl Replacement {
-    /// Begins to write a file. An existing file at `path` stays until [`Replacement::finish`].
+    /// Begins to write a file.
     ///
     /// # Errors
     /// The file cannot be written.
@@ -128,8 +128,8 @@ impl Replacement {
         };
         let mut builder = tempfile::Builder::new();
         builder.prefix(".advlab-").suffix(".part");
-        // The file is opened like any other file, because `tempfile` would make a file that only its owner can read, and its
-        // errors would name the hidden path.
+        // The file is opened like any other file, because `tempfile` would make a file that only its owner can read, and
+        // `tempfile`'s errors would name the hidden path.
         let (file, hidden) = TemporaryFile::new(|| {
             builder.make_in(folder, |path| {
                 File::options().write(true).create_new(true).open(path)

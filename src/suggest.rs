@@ -3,9 +3,9 @@
 /// Returns the candidate nearest to `name`, or `None` if no candidate is so near that `name` is a likely misspelling of it.
 ///
 /// Nearness is the Damerau-Levenshtein distance without regard to case. The largest accepted distance is a third of the name's
-/// length, but at least one and at most three letters. A candidate that begins with a name of at least three letters, or that has
-/// at least two letters and equals the initials of the name's words, has distance 0. Among equally near candidates, one with the
-/// same letters is preferred (`std` for `sdt`), then the first.
+/// length, but at least one and at most three letters. A candidate has distance 0 if `name` has at least three letters and the
+/// candidate begins with it, or if the candidate has at least two letters, which are the initials of the words of `name`. Among
+/// equally near candidates, one with the same letters is preferred (`std` for `sdt`), then the first.
 pub fn nearest<'a>(name: &str, candidates: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     let wanted = name.to_lowercase();
     let allowed = (wanted.chars().count() / 3).clamp(1, 3);

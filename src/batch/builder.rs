@@ -89,8 +89,8 @@ impl BatchBuilder {
 
     /// Adds a token column in f32 or f64, which is padded [B, T] or has one number per token that counts.
     ///
-    /// An owned array in row order is not copied, nor is the memory of another owner ([`TokenValues::padded`]). A view is copied,
-    /// and half precision is converted to f32.
+    /// An owned array of f32 or f64 in row order is not copied, nor is the memory of another owner ([`TokenValues::padded`]). A
+    /// view is copied, and half precision is converted to f32.
     pub fn token(self, name: impl Into<String>, values: impl Into<TokenValues>) -> Self {
         self.column(name.into(), Column::Token(values.into()))
     }

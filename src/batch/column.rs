@@ -334,7 +334,7 @@ where
     S: Data<Elem = T>,
     Buffer<T>: Into<FloatBuffer>,
 {
-    /// Makes a padded column. An owned array in row order is not copied.
+    /// Makes a padded column. An owned array of f32 or f64 in row order is not copied.
     fn from(array: ArrayBase<S, Ix2>) -> Self {
         let shape = array.dim();
         match TokenValues::padded(in_order(array), shape, shape.1) {

@@ -58,7 +58,8 @@ impl Level {
         NAMES[self as usize]
     }
 
-    /// Returns the coarsest level that is at least as fine as both levels, which is the level of an operation on two tensors.
+    /// Returns the coarsest level that is at least as fine as both levels. An operation on two tensors has a result at this
+    /// level.
     pub fn join(self, other: Level) -> Level {
         use Level::*;
         match (self, other) {

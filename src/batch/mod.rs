@@ -54,8 +54,9 @@ pub fn compared(
     all.swap_remove(at)
 }
 
-/// Returns the references in a text; an answer is correct if it equals any of them. A JSON list of strings holds several
-/// references, because no answer has that form; any other text is one reference. Blank strings are skipped, unless all are blank.
+/// Returns the references in a text; an answer is correct if it equals any of them. A JSON list of strings counts as several
+/// references, because an answer seldom has that form; any other text is one reference. Blank strings are skipped, unless all are
+/// blank.
 #[cfg(any(feature = "answers", feature = "files"))]
 pub(crate) fn references(text: &str) -> Vec<Cow<'_, str>> {
     let inner = text.trim_start().strip_prefix('[');
@@ -81,9 +82,9 @@ pub(crate) fn is_replaced(solution: &str, _answer: &str) -> bool {
     solution.trim().is_empty() || is_worked
 }
 
-/// Returns whether a solution is no answer that could be compared: a long text that does not mark its answer or, if `answer` is a
-/// value, a chain of equations, a placeholder such as `n/a`, or several words. A short text counts only if `answer` is a value,
-/// because a few words can be an answer, and `answer` can be what a policy said.
+/// Returns whether a solution cannot be compared as an answer. This holds for a long text that does not mark its answer. If
+/// `answer` is a value, it also holds for a chain of equations, a placeholder such as `n/a`, and several words; otherwise, these
+/// may be the answer, and `answer` may be what a policy said.
 #[cfg(feature = "answers")]
 fn is_worked(solution: &str, answer: &str) -> bool {
     use advlab_answers::{answer as found, reference};
@@ -153,7 +154,7 @@ impl Batch {
     }
 
     /// Returns five responses to two prompts, with rewards, and with log-probs, values and entropies of the tokens. Two of the
-    /// three to `a` are correct, and none to `b`.
+    /// three responses to `a` are correct, and neither response to `b` is correct.
     ///
     /// The examples of functions in the reference run on this batch.
     pub fn example() -> Batch {

@@ -106,7 +106,8 @@ pub struct Problem {
     pub help: Option<String>,
     /// The edits that the message or the help suggests, each of which may solve the problem.
     pub fixes: Vec<Fix>,
-    /// The causes, such as the calls in a script, innermost first: ``in `advantage`, called at mine.rhai:12``; and other remarks.
+    /// The causes, such as the calls in a script (innermost first, as ``in `advantage`, called at mine.rhai:12``), and other
+    /// remarks.
     pub notes: Vec<String>,
     /// The kind of the problem.
     pub kind: ProblemKind,
@@ -160,12 +161,12 @@ impl Diagnostic {
         self.set(|own| own.file.path = path.as_ref().to_path_buf())
     }
 
-    /// Adds the line of the file, from 1.
+    /// Adds the line of the file, counted from 1.
     pub fn on_line(self, line: usize) -> Self {
         self.set(|own| own.file.line = Some(line))
     }
 
-    /// Adds the column of the line, from 1.
+    /// Adds the column within the line, counted from 1.
     pub fn at_column(self, column: usize) -> Self {
         self.set(|own| own.file.column = Some(column))
     }
@@ -196,8 +197,8 @@ impl Diagnostic {
         self.set(|own| own.fixes.push(Fix { wrong, right }))
     }
 
-    /// Adds the edit that replaces a name with the nearest candidate, if a candidate is near, for messages with the clause of
-    /// [`did_you_mean`](crate::suggest::did_you_mean).
+    /// Adds the edit that replaces a name with the nearest candidate, if a candidate is near. The message should contain the
+    /// clause of [`did_you_mean`](crate::suggest::did_you_mean).
     pub(crate) fn with_nearest<'a>(
         self,
         wrong: &str,

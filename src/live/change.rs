@@ -26,7 +26,7 @@ pub struct VersionChange {
     /// The time from the first event of the save, or from the poll that found it, until the end of the checks, including the wait
     /// until the files stop changing.
     pub ready_after: Duration,
-    /// The parameters that were added, were removed or have a new value, as in `k 4 -> 8`, or a new default that the run's
+    /// The parameters that were added or removed, or that have a new value (as in `k 4 -> 8`) or a new default that the run's
     /// setting overrides.
     pub parameters: Vec<String>,
     /// The number of lines added to the script and to the imports that both versions have.

@@ -1,4 +1,4 @@
-//! The thread that follows the files: after an event, it waits until they stop changing, checks their content, and publishes it.
+//! The thread that follows the files: if they change, it waits until they stop changing, and checks and publishes their content.
 
 use std::path::PathBuf;
 use std::sync::mpsc::{RecvTimeoutError, SyncSender, sync_channel};

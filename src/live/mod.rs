@@ -1,8 +1,8 @@
 //! Hot reload: a recipe that follows its file during a run.
 //!
 //! A thread watches the script and all its imports, checks each new version, and publishes the versions that pass. File events
-//! only tell the thread when to read the files; their content decides whether there is a new version. [`LiveRecipe::step`] takes
-//! the newest published version at the beginning of a step, and never waits for a check.
+//! only tell the thread when to read the files; their content decides whether there is a new version. [`LiveRecipe::step`] begins
+//! with the version that was published last, unless an earlier step fell back from it, and does not wait for a check.
 //!
 //! Before a step uses a version that was saved during the run, the version must pass these checks, in this order, within
 //! [`LiveOptions::deadline`] in total:
@@ -15,14 +15,14 @@
 //! 5. dry runs succeed on the last batch on which a version failed at a step, and on small degenerate batches with the columns
 //!    and group sizes of the last batch.
 //!
-//! A check is skipped if the rows of its batch are not of the kind that the version takes ([`LiveRecipe::rows_are_turns`]).
+//! A dry run is skipped if the rows of its batch are not of the kind that the version takes ([`LiveRecipe::rows_are_turns`]).
 //!
-//! A failure on the last batch rejects the version. The batches of check 5 may never occur in the run: `k = 4` fails on a group
-//! of one, but is correct if all groups have 16 responses. So a failure on such a batch counts only if the version in use
-//! succeeds on the same batch, or takes rows of another kind. If it counts, it rejects the version if every run meets such
-//! batches (all right or all wrong), if a version failed on this batch at a step, or if the time is used up; it is only a warning
-//! otherwise (groups of one, one group, responses of one token or none). Before the first batch, the run's columns are unknown,
-//! so the dry run rejects only a script that does not terminate.
+//! A failure on the last batch rejects the version. The degenerate batches may never occur in the run: `k = 4` fails on a group
+//! of one, but is correct if all groups have 16 responses. So a failure in check 5 counts only if the version in use succeeds on
+//! the same batch or takes rows of another kind, or if the time is used up. A failure that counts rejects the version if such
+//! batches are common (all right or all wrong), if a version failed on this batch at a step, or if the time is used up. Otherwise
+//! (groups of one, one group, responses of one token or none), it is only a warning. Before the first batch, the run's columns
+//! are unknown, so the dry run rejects only a script that exceeds the time limit.
 //!
 //! A version that passes is then compared with the version of the last step ([`VersionChange::effect`]).
 //!
@@ -35,7 +35,7 @@
 //! back to the previous version, with the state after that version's last step. If this version fails too, the step falls back to
 //! the version before it, and so on, for up to eight versions. If all versions fail, the batch is taken to be at fault: the step
 //! fails, and the versions and states stay as they were before the step. If an earlier version takes rows of another kind than
-//! the failed version, the caller repeats the step with such rows.
+//! the failed version, the caller repeats the step with rows of that kind.
 
 mod change;
 mod event;
@@ -120,8 +120,8 @@ impl Drop for LiveRecipe {
     }
 }
 
-/// The maximum number of versions to fall back to. One version is too few, because the newest version may fail at its first step,
-/// and the version before it at the same step.
+/// The maximum number of versions to fall back to. One version is too few, because the newest version and the version before it
+/// may fail at the same step.
 const FALLBACKS: usize = 8;
 
 /// The result of [`LiveRecipe::attempt`].
@@ -130,7 +130,7 @@ const FALLBACKS: usize = 8;
 pub struct Attempt<R> {
     /// The result of the first version that succeeded or, if all failed, the error of the version that was tried first. If the
     /// step is a repetition, that version may belong to an earlier attempt. If the step must be repeated
-    /// ([`LiveRecipe::is_repeated`]), an error that says so.
+    /// ([`LiveRecipe::is_repeated`]), the result is an error that says so.
     pub result: Result<R, Diagnostics>,
     /// The versions that failed on this batch, in the order in which they were tried.
     pub failed: Vec<Failed>,
@@ -217,13 +217,13 @@ impl LiveRecipe {
         })
     }
 
-    /// Does a step of a run: computes the advantage of a batch, with the newest version that passed its checks. If this version
+    /// Runs a step: computes the advantage of a batch with the version that [`LiveRecipe::newest`] returns. If this version
     /// fails, the earlier versions are tried, the latest first, and the failures are among the events. The batch is kept, because
     /// new versions are tried on it.
     ///
     /// # Errors
-    /// [`Diagnostics`] of the newest version if all versions fail. In this case, the versions and states stay as they were before
-    /// the step, and the next step uses the newest version again.
+    /// [`Diagnostics`] of the version that was tried first, if all versions fail. In this case, the versions and states stay as
+    /// they were before the step. Also an error if the step must be repeated ([`LiveRecipe::is_repeated`]).
     pub fn step(&mut self, batch: &Batch) -> Result<LiveStep, Diagnostics> {
         let batch = &self.numbered(batch);
         // The error is ignored here because the failure is among the events.
@@ -278,7 +278,7 @@ impl LiveRecipe {
     /// Runs a function with the version in use and a copy of its state, which becomes the version's state if the function
     /// succeeds. If the function fails, it is run with each fallback version in turn. The first version that succeeds stays in
     /// use until a new version is published. If all fail, the batch is taken to be at fault: the versions and states are as they
-    /// were before the step, and the next step uses the newest version again.
+    /// were before the step, and the next step tries the same version first, unless a newer version has been published.
     ///
     /// If a version takes rows of another kind than the batch has ([`LiveRecipe::rows_are_turns`]), it becomes the version in
     /// use, the result is an error, and [`LiveRecipe::is_repeated`] is true: the caller must repeat the step, beginning with
@@ -397,8 +397,8 @@ impl LiveRecipe {
         &self.last().loaded
     }
 
-    /// Returns the newest version that passed its checks, which the next step uses. If a step is repeated, this is the newest
-    /// version that has not failed at it.
+    /// Returns the version that the next step tries first: the version that was published last or, if a step has fallen back from
+    /// it, the version to which the step fell back. If a step must be repeated, a version that has failed at it is not returned.
     pub fn newest(&self) -> Arc<Published> {
         let current = self.shared.current();
         let mut failed = self.repeated.iter().flatten();

@@ -30,11 +30,11 @@ pub struct LiveOptions {
     /// The hooks that no version may have, because the run cannot use them, each with the reason. `loss` is refused only if the
     /// version has no `advantage`.
     pub refuses: Vec<(Hook, String)>,
-    /// Columns that no batch of the run has, each with the reason. A version that cannot do a step without such a column is
-    /// rejected, even before the first batch. The reason under the empty name is that of all columns that are not in `gives`.
+    /// Columns that no batch of the run has, each with the reason. A version that cannot run a step without such a column is
+    /// rejected, even before the first batch. The empty name stands for all columns that are listed neither here nor in `gives`.
     pub lacks: BTreeMap<String, String>,
     /// The names of all columns that a batch of the run can have, except derived columns; a name that ends in `_` stands for all
-    /// names that begin with it. It is used only if `lacks` has an entry under the empty name.
+    /// names that begin with it. `gives` is used only if `lacks` has an entry under the empty name.
     pub gives: Vec<String>,
     /// Parameters that the trainer sets only if the recipe reads `token_reward` or `value`. For a recipe with such a parameter, a
     /// reload must not change whether it reads one of these columns.

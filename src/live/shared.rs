@@ -82,7 +82,7 @@ impl Shared {
         self.ledger().current.clone()
     }
 
-    /// Publishes a version with its warnings. Returns `false` if the version with which it was compared is no longer the newest.
+    /// Publishes a version with its warnings. Returns `false` if `compared_with` is no longer the current version.
     pub(super) fn publish(
         &self,
         compared_with: &Arc<Published>,

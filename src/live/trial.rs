@@ -33,7 +33,7 @@ pub(super) fn dry_runs(
     options: &LiveOptions,
 ) -> Result<Passed, Diagnostics> {
     let (guard, initial) = (candidate.host().guard(), candidate.init()?);
-    // A run that never passes an advantage to the recipe does not run a loss on it.
+    // If no batch of the run has a column `advantage`, the run does not call the loss with an advantage.
     let runs_loss = options.why_lacking("advantage").is_none();
     let compare = |what: &str, batch: &Batch, state: &State, observed: &Observed| {
         compare(candidate, what, (batch, state), observed, runs_loss)
@@ -86,10 +86,10 @@ pub(super) fn dry_runs(
     Ok((warnings, effect))
 }
 
-/// Fails if a version cannot do a step of a run without a column that the run's batches lack ([`LiveOptions::lacks`]). It is
-/// tried on different batches at different steps, because it may need the column only for some batches; any batch on which it
-/// does not ask for such a column shows that the run may go well. The batches have all other usual columns, and each further
-/// column for which the version asks.
+/// Fails if a version cannot run a step without a column that the run's batches lack ([`LiveOptions::lacks`]). The version is
+/// tried on different batches at different steps, because it may need the column only for some batches: it fails here only if it
+/// asks for such a column on all of them. The batches have all other usual columns, and each further column for which the version
+/// asks.
 pub(super) fn refuse_lacking(recipe: &Recipe, options: &LiveOptions) -> Result<(), Diagnostics> {
     if options.lacks.is_empty() {
         return Ok(());
@@ -133,7 +133,7 @@ fn state_after(candidate: &Recipe, observed: &Observed) -> Result<State, Diagnos
 }
 
 /// Fails if the new version fails on a batch on which the version in use succeeds, or if the time is used up. If the version in
-/// use takes rows of another kind, it counts as successful, because it did the step of that batch with its own rows.
+/// use takes rows of another kind, it counts as successful, because it ran the step of that batch with its own rows.
 fn compare(
     candidate: &Recipe,
     what: &str,

@@ -44,7 +44,8 @@ pub(crate) struct Effects {
 pub(super) type Metric = ((Option<Hook>, String), Vec<Tensor>);
 
 impl CallContext {
-    /// Makes a context for a call at a step. If the call computes a loss, `update` is the number of earlier losses in the step.
+    /// Makes a context for a call at a step. `update` is the number of earlier losses in the step, if this is a call of
+    /// [`Recipe::loss`](super::Recipe::loss).
     pub(super) fn new(context: Context, seed: u64, step: u64, update: Option<u64>) -> Arc<Self> {
         context.guard.forget_failure();
         Arc::new(CallContext {
@@ -99,7 +100,7 @@ impl CallContext {
     }
 
     /// Returns the key of the next random tensor: a hash of the run's seed, the step, the number of earlier draws in the call,
-    /// and the update, if the call computes a loss.
+    /// and `update`, if there is one.
     pub(super) fn next_key(&self) -> u64 {
         let mut effects = self.effects();
         let mut hash = Sha256::new();

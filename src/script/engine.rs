@@ -40,7 +40,7 @@ pub(in crate::script) fn bare() -> Engine {
     engine
 }
 
-/// Converts a Rhai token to one of the recipe language, where `with` names a method, and `^` and infinite numbers are errors.
+/// Converts a Rhai token to a token of the recipe language, where `with` names a method, and `^` and infinite numbers are errors.
 pub(crate) fn own_token(token: Token) -> Token {
     match token {
         Token::Reserved(word) if *word == "with" => Token::Identifier(word),

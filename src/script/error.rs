@@ -11,7 +11,7 @@ use crate::tensor::{Origin, Stopped, TensorError, TensorErrorKind};
 #[derive(Clone, Debug)]
 pub(crate) struct CallError {
     pub(crate) diagnostic: Diagnostic,
-    /// The location where the tensor that caused the error was made, or of the call that ended the script.
+    /// The location where the tensor that caused the error was made, or the location of the call that ended the script.
     pub(super) origin: Option<Origin>,
     /// Whether the error ends the script, because a limit was exceeded or the call was cancelled.
     ends_script: bool,

@@ -56,7 +56,7 @@ impl Default for Functions {
     }
 }
 
-/// The table of the functions that scripts may call, except the op table's. It says what limits the time and memory of each.
+/// Lists the functions outside the op table that scripts may call, and says what limits the time and memory of each function.
 const NATIVES: &str = include_str!("natives.txt");
 
 /// Returns the row that a function has in [`NATIVES`], such as `pad: array, int, any`.

@@ -85,7 +85,8 @@ impl Host {
         self.call_for(step, None)
     }
 
-    /// Starts a call as [`Host::call`] does. If the call computes a loss, `update` is the number of earlier losses in the step.
+    /// Starts a call as [`Host::call`] does. `update` is the number of earlier losses in the step, if this is a call of
+    /// [`Recipe::loss`](super::Recipe::loss).
     pub(super) fn call_for(&self, step: u64, update: Option<u64>) -> Arc<CallContext> {
         let context = Context {
             by_rows: self.by_rows,

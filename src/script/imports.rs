@@ -88,7 +88,7 @@ pub(super) fn constants(text: &str) -> Scope<'static> {
     scope
 }
 
-/// Finds imports first in the folder of the script's file, if the script has a file, and then among the built-ins.
+/// Finds imports first in the script's folder, if there is one, and then among the built-ins.
 #[derive(Clone)]
 pub(crate) struct Imports {
     folder: Option<PathBuf>,
@@ -109,8 +109,8 @@ pub(crate) struct FoundImports {
     loading: Vec<String>,
     /// The files in which imports were sought, with their contents.
     pub(super) files: BTreeMap<PathBuf, FileBytes>,
-    /// The path of the import that could not be found or read, or that is circular. The import is located by this path, because
-    /// the engine does not give its location.
+    /// The path of the import that could not be found or read, or that is circular. The error is placed at the `import` statement
+    /// with this path, because the engine does not report a position.
     pub(super) missing: Option<String>,
 }
 

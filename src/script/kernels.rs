@@ -40,7 +40,7 @@ pub(crate) struct HookInputs<'a> {
 }
 
 /// Computes the loss of a built-in. In place of the advantage, the outcome has the gradient, times the inputs' factor if there is
-/// one; it is `None` if the kernel declines.
+/// one. The result is `None` if the kernel declines.
 pub(crate) type Kernel = fn(&HookInputs<'_>) -> Option<Outcome>;
 
 /// The kernels by built-in, the mode that says when they are used, and the results of comparing them with their scripts in this

@@ -8,7 +8,8 @@ use std::time::Duration;
 /// [`Recipe::for_step`](super::Recipe::for_step) puts several calls under the same limits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// The time limit for all hooks of the call together, including the tensor operations that they request.
+    /// The time limit for all hooks of the call together, including the tensor operations that they request, but not the
+    /// comparison of answers with references.
     pub time: Duration,
     /// The maximum number of bytes that the tensors of the call may hold at the same time.
     pub memory: usize,

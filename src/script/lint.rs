@@ -37,7 +37,7 @@ pub(super) fn errors(
     imports: &Modules,
 ) -> Vec<Diagnostic> {
     let own = functions_of(ast);
-    // Only imports at the top level are considered: a call by the name of an import inside a function is not checked.
+    // Only imports at the top level are considered: calls into a module that is imported inside a function are not checked.
     let modules: HashMap<&str, Arities> = imports_of(ast)
         .filter_map(|(path, alias)| {
             let alias = if alias.is_empty() { path } else { alias };
@@ -174,9 +174,9 @@ fn misspelt_hooks(script: &Script<'_>, functions: &Arities) -> Vec<Diagnostic> {
     warnings.collect()
 }
 
-/// Adds to `reads` the columns that code may read: `name` from `x.name`, unless `x` is `p` or `this`, or `name` is `groups` or
-/// `step`, and from `x["name"]`; the literal arguments of `column`, `has` and `key`; and `trajectory`, if the code names that
-/// level. Returns false if the code may compute the name of a column, or calls `columns`.
+/// Adds to `reads` the columns that code may read: `name` in `x["name"]`, and in `x.name` unless `x` is `p` or `this` or `name`
+/// is `groups` or `step`; the literal arguments of `column`, `has` and `key`; and `trajectory`, if the code names that level.
+/// Returns false if the code may compute the name of a column, or calls `columns`.
 pub(super) fn reads(code: &[Token<'_>], reads: &mut BTreeSet<String>) -> bool {
     const BY_NAME: [&str; 4] = ["column", "columns", "has", "key"];
     let mut are_all = true;

@@ -241,8 +241,7 @@ pub struct Summary {
     pub level: &'static str,
     /// The statistics of the advantage, over its values at that level.
     pub advantage: Statistics,
-    /// The number of groups from which the policy learns nothing, because each response has weight 0, or advantage 0 on all
-    /// tokens.
+    /// The number of groups without a learning signal: each response has weight 0, or advantage 0 on all tokens.
     pub groups_without_signal: usize,
     /// The number of responses with weight 0, which the loss ignores; `None` if there are no weights.
     pub without_weight: Option<usize>,

@@ -24,8 +24,8 @@ pub enum ParamValue {
     Bool(bool),
     /// A string, which is often limited to some choices.
     Text(String),
-    /// A list of values, of one type unless the default is empty, such as the names of columns: an array in scripts, `a,b` on the
-    /// command line.
+    /// A list of values, such as the names of columns, written as an array in scripts and as `a,b` on the command line. Unless
+    /// the default is empty, all values have the type of its first value.
     List(Vec<ParamValue>),
     /// The value of a parameter that is not set: `()` in scripts, `none` on the command line.
     Unset,
@@ -313,7 +313,7 @@ fn declare(name: &str, value: &Dynamic) -> Result<ParamSpec, String> {
         None => {
             let found = describe(value);
             return Err(format!(
-                "must be its default, or a map with the default as `value`, `#{{ value: 4, doc: \"...\" }}`; this is {found}"
+                "must be a default, or a map with the default as `value`, as in `#{{ value: 4, doc: \"...\" }}`, but this is {found}"
             ));
         }
     };

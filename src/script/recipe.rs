@@ -90,17 +90,17 @@ impl Recipe {
         &self.script.reads
     }
 
-    /// Returns whether the code names `trajectory`, as a level or a column, or `step_reward`. If so, a trainer's adapter gives
-    /// the recipe one row per turn.
+    /// Returns whether the code names `trajectory`, as a level or a column, or `step_reward`. If so, an adapter for a trainer
+    /// with turns gives the recipe one row per turn.
     pub fn takes_turns(&self) -> bool {
         ["trajectory", "step_reward"]
             .iter()
             .any(|name| self.reads().contains(*name))
     }
 
-    /// Returns the columns that a batch needs for this recipe: the columns that the recipe reads, the token columns and texts
-    /// from which they may be derived (but not the texts for a reward), and `random`. Returns `None` if the script may compute
-    /// the name of a column, and so read any column.
+    /// Returns the columns that the recipe reads, the token columns and texts from which these may be derived (except the texts
+    /// for a reward), and `random`. Response columns from which they may be derived are not included. Returns `None` if the
+    /// script may compute the name of a column, and so read any column.
     pub fn columns(&self) -> Option<BTreeSet<String>> {
         // A batch may give the random numbers as a column.
         const ALWAYS: [&str; 1] = ["random"];

@@ -14,7 +14,7 @@ const KEY_BYTES: usize = 80;
 /// The maximum number of entries per part of a table, on average over its parts.
 const PART: usize = 16;
 
-/// All tables of a state, by name. A clone shares each table until one of the two changes it.
+/// All tables of a state, by name. A clone shares each table until the clone or the original changes it.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Tables {
     by_name: BTreeMap<Arc<str>, Arc<Table>>,
@@ -54,7 +54,7 @@ impl Tables {
     }
 }
 
-/// For each key, its number, and the number of writes to the table, up to and including the last write to this key.
+/// For each key, its value, and the number of writes to the table up to and including the last write to this key.
 type Part = BTreeMap<Arc<str>, (f64, u64)>;
 
 /// Numbers by key. Clones share unchanged parts, so a step copies only the parts to which it writes.

@@ -1,16 +1,16 @@
 //! The sandbox: limits the resources of a script, so that no recipe exhausts a run's time, memory or stack. This file measures
 //! the depth and the bytes of a script's variables; the limits themselves are in `limits.rs`.
 //!
-//! A script's `try` cannot catch the error of an exceeded limit, except of the limits of metrics and of tables. The engine
+//! A script's `try` cannot catch the error of an exceeded limit, except for the limits on metrics and on tables. The engine
 //! reports such an error as `ErrorTerminated`, `ErrorDataTooLarge` or a similar kind; an exceeded limit in a tensor operation is
 //! converted to `ErrorTerminated`.
 //!
-//! A script can call only its own functions, the ops, and the functions in `natives.txt`, which also says what limits each
-//! function's time and the memory of its result. The engine checks the size of a value that an operator or a function makes. It
-//! checks neither the depth of a value, nor values set into a map by key, nor values captured by closures. Therefore we measure
-//! the variables when one of them is read, at intervals that grow with their size, which keeps the measuring to a fraction of
-//! the script's own time. The call's guard counts tensors, batches and keys as long as they exist. Finally, if the program counts
-//! allocations (`allocation.rs`), all memory that the script's thread allocates is limited, whatever it is used for.
+//! A script can call only its own and imported functions, the ops, and the functions in `natives.txt`, which also says what
+//! limits each function's time and the memory of its result. The engine checks the size of a value that an operator or a function
+//! makes. It checks neither the depth of a value, nor values set into a map by key, nor values captured by closures. Therefore we
+//! measure the variables when one of them is read, at intervals that grow with their size, which keeps the measuring to a
+//! fraction of the script's own time. The call's guard counts tensors, batches and keys as long as they exist. Finally, if the
+//! program counts allocations (`allocation.rs`), the memory that the script's thread allocates is limited, whatever its use.
 //!
 //! Even if a function ignores the error of an exceeded limit, the script fails, at the next check or when it returns.
 

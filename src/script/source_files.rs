@@ -39,7 +39,7 @@ pub(super) fn text<'a>(path: &Path, content: &'a FileBytes) -> Result<&'a str, S
     })
 }
 
-/// Returns the kind of the file at a path, such as `a folder`, if that cannot be a script; `None` if it may be a script.
+/// Returns the kind of the file at a path, such as `a folder`, if a file of this kind cannot be a script; `None` otherwise.
 pub(super) fn another_kind(path: &Path) -> Option<&'static str> {
     let ending = path.extension().map(|ending| ending.to_ascii_lowercase());
     match ending.as_deref().and_then(|ending| ending.to_str()) {

@@ -1,4 +1,4 @@
-//! Keys, which give each response a name, such as an agent or a prompt; and the functions for values remembered by key.
+//! Keys, which name each response, for example by its agent or prompt; and the functions for values remembered by key.
 
 use std::any::TypeId;
 use std::collections::HashMap;

@@ -19,7 +19,7 @@ pub(super) fn not_parsed(
     place: Option<Span>,
 ) -> Diagnostic {
     let here = place.as_ref();
-    // A `//` that is meant as a division is sought first, because it begins a comment, which may hide the end of a statement.
+    // A `//` that is meant as a division is looked for first, because it begins a comment, which may hide the end of a statement.
     let (source, last) = here.map_or((script.name, usize::MAX), |at| (&at.source, at.line));
     if let Some(text) = script.sources.get(source) {
         let mut hidden = floor_divisions(source, text, &|_| false).into_iter();

@@ -95,7 +95,7 @@ pub(in crate::script) fn unknown_function(script: &Script<'_>, call: &str) -> Di
     } else if let Some(near) = suggest::nearest(short, functions) {
         return Diagnostic::error(message).did_you_mean(short, near);
     } else {
-        "`advlab doc` lists the functions that scripts have".to_string()
+        "`advlab doc` lists the functions that a script can call".to_string()
     };
     say(message, help)
 }

@@ -132,8 +132,8 @@ impl Recipe {
     /// Runs a hook on the batch of a session, after the hooks that precede it in a step, and returns its tensor.
     ///
     /// The hooks start from the state that `init` makes. If the recipe has no loss, `loss` is used or, if that is `None`,
-    /// [`Host::loss`](super::Host::loss). If `hook` is the advantage, and the recipe has none, it is the advantage equivalent to
-    /// the loss.
+    /// [`Host::loss`](super::Host::loss). If `hook` is the advantage and the recipe has only a loss, the result is the advantage
+    /// equivalent to that loss.
     pub(crate) fn tensor(
         &self,
         hook: Hook,
@@ -167,7 +167,8 @@ impl Recipe {
     }
 
     /// Calls the recipe's hooks on a batch, and returns their tensors, not yet computed, and the state after the calls. The hooks
-    /// are called as in a step, except that `returns` is called too, and `loss` sees the batch's own weight and advantage.
+    /// are called as in a step, except that `returns` is called too, and that `loss` sees the batch's own columns instead of the
+    /// results of the other hooks.
     pub(crate) fn traced(
         &self,
         batch: &ScriptBatch,

@@ -334,8 +334,9 @@ const OTHERS: &str = "/ (n - 1)";
 /// The maximum number of operations that [`culprit`] goes back from the result; a formula has a few dozen.
 const STEPS: usize = 1000;
 
-/// Finds the first operation that gave NaN or an infinity, and the line of the script that requested it or, if that is unknown,
-/// an operation shortly after it. The search begins at the result, and goes from each tensor to its first non-finite argument.
+/// Finds an operation that gave NaN or an infinity from finite arguments, and the line of the script that requested it or, if
+/// that is unknown, an operation shortly after it. The search begins at the result, and goes from each tensor to its first
+/// non-finite argument.
 ///
 /// Returns `None` if an argument can no longer be computed, because time or memory has run out.
 fn culprit(result: &Tensor) -> Option<(&'static str, Option<Origin>)> {

@@ -109,7 +109,7 @@ fn typed_settings_are_checked_too() {
 #[test]
 fn wrong_declarations_are_errors_at_load() {
     for case in [
-        "k: [[1]] => must be its default, or a map",
+        "k: [[1]] => must be a default, or a map",
         "k: #{ min: 1 } => needs a `value`",
         "k: #{ value: 4, mni: 1 } => did you mean `min`?",
         "k: #{ value: 4, min: \"1\" } => `min` must be a number",
