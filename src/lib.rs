@@ -8,7 +8,7 @@
 //! - a [`Host`] loads a [`Recipe`] (a built-in recipe or a script) with its parameters, in a sandbox ([`script`]);
 //! - [`Recipe::advantage`] computes the advantage of a batch, and [`Recipe::loss`] computes a loss and its gradient;
 //! - for the losses of some built-ins, a native kernel gives the same bits as the script ([`native`]);
-//! - a [`LiveRecipe`] follows its file: each [`LiveRecipe::step`] uses the newest version that works ([`live`]);
+//! - a [`LiveRecipe`] follows its file: an edit takes effect at the next [`LiveRecipe::step`] after its checks ([`live`]);
 //! - a [`session::Session`] evaluates pieces of script one after the other, as the prompt does;
 //! - [`check`] tries a recipe on degenerate batches;
 //! - `answers`, which needs the feature of that name, compares the answer of a completion with a reference;

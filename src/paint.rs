@@ -55,8 +55,8 @@ pub fn width(text: &str) -> usize {
     first + parts.map(after_code).sum::<usize>()
 }
 
-/// Escapes the characters that control a terminal (such as ESC, or a change of writing direction) in a string from a file or a
-/// script, as in `\u{1b}`.
+/// Escapes, as in `\u{1b}`, the characters in a string from a file or a script that control a terminal (such as ESC, or a change
+/// of writing direction).
 pub fn visible(text: &str) -> String {
     escaped(text, &[])
 }

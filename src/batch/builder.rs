@@ -148,7 +148,8 @@ impl BatchBuilder {
         self.build_located().map_err(|(_, error)| error.into())
     }
 
-    /// Works like [`BatchBuilder::build`], but the error also contains the index of the response that caused it, if one did.
+    /// Works like [`BatchBuilder::build`], but the error also contains the index of the response that caused it, if a single
+    /// response did.
     pub(crate) fn build_located(mut self) -> Result<Batch, BuildError> {
         let tokens = self.tokens.take().transpose()?;
         let groups = self.groups.take().ok_or_else(|| problem(None, NO_GROUPS))?;

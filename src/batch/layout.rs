@@ -119,8 +119,8 @@ impl Partition {
 pub(crate) struct TurnOrder(Arc<[(u32, f64)]>);
 
 impl TurnOrder {
-    /// Makes an order in which responses with the same key are turns of one trajectory. The turns are ordered by `turn`, or in
-    /// batch order if `turn` is `None`.
+    /// Makes an order in which responses with the same key are turns of one trajectory, if they are in one group. The turns are
+    /// ordered by `turn`, or in batch order if `turn` is `None`.
     pub(crate) fn new<K: Eq + Hash + Clone>(
         keys: impl IntoIterator<Item = K>,
         turn: Option<&[f64]>,

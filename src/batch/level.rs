@@ -23,8 +23,8 @@ pub enum Level {
     Batch,
     /// One value per group (the responses sampled from one prompt).
     Group,
-    /// One value per trajectory of an agent, whose turns are responses of one group. Without trajectories, one value per
-    /// response.
+    /// One value per trajectory of an agent; the turns of a trajectory are responses of one group. Without trajectories, one
+    /// value per response.
     Trajectory,
     /// One value per (group, index of the token in its response).
     Position,

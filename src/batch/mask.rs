@@ -10,7 +10,7 @@ use crate::parallel::each;
 
 /// A type of number, or bool, that the values of masks and response columns may have.
 pub trait Numeric: Copy + PartialEq + Send + Sync {
-    /// The mask values 0 and 1: 0 marks a token that does not count, 1 a token that counts.
+    /// The mask values 0 and 1: 0 marks a token that does not count, and 1 a token that counts.
     const BITS: [Self; 2];
     /// Returns the value as f64.
     fn number(self) -> f64;

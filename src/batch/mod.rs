@@ -72,8 +72,8 @@ pub(crate) fn references(text: &str) -> Vec<Cow<'_, str>> {
     list.into_iter().map(Cow::Owned).collect()
 }
 
-/// Returns whether `answer` replaces `solution` as the reference. It does if the solution is blank or, with the verifier, if
-/// `answer` is not blank and the solution is no answer that could be compared.
+/// Returns whether `answer` replaces `solution` as the reference. It does if the solution is blank. With the feature `answers`,
+/// it also does if `answer` is not blank and the solution cannot be compared as an answer.
 pub(crate) fn is_replaced(solution: &str, _answer: &str) -> bool {
     #[cfg(feature = "answers")]
     let is_worked = !_answer.trim().is_empty() && is_worked(solution, _answer);
@@ -109,7 +109,7 @@ fn is_worked(solution: &str, answer: &str) -> bool {
 
 /// The data of one training step: named columns over a [`Layout`].
 ///
-/// A response column has one f64 per response, and a token column one f32 or f64 per token. Columns share the memory of their
+/// A response column has one f64 per response, and a token column has one f32 or f64 per token. Columns share the memory of their
 /// owners, so a batch is cheap to clone; see [`BatchBuilder`].
 #[derive(Clone, Debug)]
 pub struct Batch {

@@ -1,4 +1,4 @@
-//! The common form of all problems: what is wrong, where, what was found, what was expected, and what to do.
+//! The form in which problems are reported: what is wrong, where, what was found, what was expected, and what to do.
 
 #[cfg(feature = "render")]
 mod render;

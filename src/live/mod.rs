@@ -236,7 +236,8 @@ impl LiveRecipe {
         })
     }
 
-    /// Begins a step: takes the newest version, and migrates the state if the last step used another version.
+    /// Begins a step: takes the version that [`LiveRecipe::newest`] returns, and migrates the state if the last step used another
+    /// version.
     ///
     /// # Errors
     /// [`Failed`] if `migrate` fails on the state. The previous version then stays in use, and an event reports the failure.

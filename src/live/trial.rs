@@ -52,7 +52,7 @@ pub(super) fn dry_runs(
         compare(what, &other.batch, &state, other)?;
     }
     let Some((last, state, outcome)) = &tried else {
-        // The run's columns and groups are still unknown, so an error proves nothing unless the script does not terminate.
+        // The run's columns and groups are still unknown, so an error counts only if the time is used up.
         return match dry_run(candidate, &usual(), &initial, runs_loss) {
             Err(error) if guard.check().is_err() => Err(on(error, "a small batch")),
             _ => Ok(Passed::default()),
@@ -170,7 +170,8 @@ fn first(batch: &Batch, groups: usize) -> Batch {
 }
 
 /// Describes how a version differs from the version of the last step on the last batch: the correlation and the standard
-/// deviations of their advantages, and the checks with worse results. No difference rejects a version, as it may be intended.
+/// deviations of their advantages, and the checks with worse results. A difference does not reject a version, because it may be
+/// intended.
 fn effect(
     candidate: &Recipe,
     outcome: &Outcome,

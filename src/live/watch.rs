@@ -20,7 +20,8 @@ use crate::script::folder_of;
 pub(super) const SETTLE: Duration = Duration::from_millis(100);
 
 /// The longest wait for the files to stay unchanged, so that a tool that writes them without a pause does not prevent new
-/// versions forever. A half-written file that is then read rarely passes the checks; if it does, the next event corrects it.
+/// versions forever. A half-written file that is then read rarely passes the checks; if it passes, the next event leads to the
+/// complete version.
 pub(super) const SETTLE_AT_MOST: Duration = Duration::from_secs(1);
 
 /// The interval of polling. inotify reports nothing if another machine writes the file (NFS, Lustre, FUSE), or if the folder was

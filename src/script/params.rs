@@ -260,7 +260,7 @@ impl Params {
     ///
     /// # Errors
     /// A [`Diagnostic`]. If there is no parameter of that name, it names the most similar parameter, or lists up to 16 parameters
-    /// if none is similar; if the value does not fit, it says which values do.
+    /// if none is similar; if the value does not fit, it says which values fit.
     pub(super) fn set(
         &mut self,
         name: &str,

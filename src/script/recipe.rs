@@ -98,8 +98,8 @@ impl Recipe {
             .any(|name| self.reads().contains(*name))
     }
 
-    /// Returns the columns that the recipe reads, the token columns and texts from which these may be derived (except the texts
-    /// for a reward), and `random`. Response columns from which they may be derived are not included. Returns `None` if the
+    /// Returns the columns that the recipe reads, the token columns and texts from which these columns may be derived (except the
+    /// texts for a reward), and `random`. Response columns from which they may be derived are not included. Returns `None` if the
     /// script may compute the name of a column, and so read any column.
     pub fn columns(&self) -> Option<BTreeSet<String>> {
         // A batch may give the random numbers as a column.
@@ -129,7 +129,7 @@ impl Recipe {
     ///
     /// # Errors
     /// A [`Diagnostic`]. If there is no parameter of that name, it names the most similar parameter, or lists up to 16 parameters
-    /// if none is similar; if the value does not fit, it says which values do.
+    /// if none is similar; if the value does not fit, it says which values fit.
     pub fn set_text(&mut self, name: &str, text: &str) -> Result<(), Diagnostic> {
         self.params.set(name, |default| read(Some(default), text))
     }
@@ -174,13 +174,13 @@ impl Recipe {
         &self.script.warnings
     }
 
-    /// Converts an error that a hook raised to diagnostics.
+    /// Returns the diagnostics for an error that a hook raised.
     pub(super) fn failed_in(&self, hook: Hook, error: &EvalAltResult) -> Diagnostics {
         let script = self.about();
         script.at_hook(hook, script.explain(error))
     }
 
-    /// Converts the error of a tensor that a hook made to diagnostics.
+    /// Returns the diagnostics for the error of a tensor that a hook made.
     pub(crate) fn failed_by(&self, hook: Hook, error: TensorError) -> Diagnostics {
         self.failed_in(hook, &Box::<EvalAltResult>::from(CallError::from(error)))
     }

@@ -80,7 +80,7 @@ pub(super) fn scripts_in(folder: &Path) -> Vec<String> {
 pub struct SourceFiles {
     /// The recipe as the caller names it: a built-in's name, or the script's path.
     pub(super) recipe: String,
-    /// The path of the script itself; `None` for a built-in, and for a name that is not a path.
+    /// The path of the script itself; `None` if `recipe` is not the path of a script.
     pub(crate) main: Option<PathBuf>,
     /// The script's file, and the files in which its imports were sought, including missing files.
     pub(crate) files: BTreeMap<PathBuf, FileBytes>,

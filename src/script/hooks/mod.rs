@@ -70,9 +70,9 @@ impl Recipe {
     ///
     /// # Errors
     /// [`Diagnostics`] if a hook fails, runs out of time or memory, or returns an invalid reward, weight or advantage. A result
-    /// is invalid if it is not a tensor, has values that are not finite, or, as the advantage, is finer than the caller takes
-    /// ([`Batch::with_one_advantage_per`]). A reward or an advantage must be at response, trajectory or token level, or a number
-    /// per group from `map_groups`. A weight must be at response level or coarser, and must not be negative.
+    /// is invalid if it is not a tensor or has values that are not finite. A reward or an advantage must be at response,
+    /// trajectory or token level, or a number per group from `map_groups`; an advantage must not be finer than the caller takes
+    /// ([`Batch::with_one_advantage_per`]). A weight must be at response level or coarser, and must not be negative.
     pub fn advantage(&self, batch: &Batch, state: &mut State) -> Result<Outcome, Diagnostics> {
         let mut after = state.clone();
         let outcome = self.answer(Hook::Advantage, batch, None, &mut after)?;

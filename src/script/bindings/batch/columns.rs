@@ -23,7 +23,7 @@ use crate::tensor::{Frame, Level, Reservation, Stopped, Tensor, TensorError, op}
 pub(crate) struct ScriptBatch {
     pub(super) whole: Arc<WholeBatch>,
     /// The frames of the batches on the path from the whole batch to this batch; empty for the whole batch. Each batch on the
-    /// path is a group of the batch before it, or has its responses in other groups or as the view of `map_groups`.
+    /// path is a group of the batch before it, or consists of the same responses in other groups or as the view of `map_groups`.
     pub(super) path: Arc<[Arc<Frame>]>,
     /// The columns that were added, such as a shaped reward, the advantage, or a script's own columns. An added column hides
     /// the whole batch's column of the same name. The number beside a column is the length of the path to the batch to which
