@@ -201,7 +201,6 @@ impl FileTensor {
         rows
     }
 
-    /// Returns the number of bytes in a row.
     pub(crate) fn row_bytes(&self) -> usize {
         self.length / self.shape[0].max(1)
     }

@@ -188,7 +188,6 @@ impl BatchBuilder {
         })
     }
 
-    /// Returns the values of a response column.
     fn responses(&self, name: &str) -> Option<&[f64]> {
         let column = self.columns.iter().find(|(given, _)| &**given == name)?;
         column.1.response().map(|values| &**values)

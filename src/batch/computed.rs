@@ -248,7 +248,6 @@ impl Computed {
         let value = self.lookup();
         for (tokens, columns) in self.layout.token_runs(response) {
             let out = &mut row[columns];
-            // The values are rounded to f32, because most trainers have advantages in f32.
             match (self.level, cells) {
                 (Level::Token, FloatBuffer::F32(values)) => out.copy_from_slice(&values[tokens]),
                 (Level::Token | Level::Position, _) => (out.iter_mut().zip(tokens))

@@ -323,7 +323,6 @@ impl Batch {
         text.or_else(|| number().map(written))
     }
 
-    /// Replaces the references.
     #[cfg(feature = "files")]
     pub(crate) fn set_references(&mut self, texts: Buffer<Arc<str>>) {
         for name in SOLUTIONS {

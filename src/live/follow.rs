@@ -103,7 +103,6 @@ struct Follower {
 }
 
 impl Follower {
-    /// Follows the files until the live recipe is dropped.
     fn follow(mut self) {
         // The first reading does not wait for an event, because a save may have happened after the recipe was read and before its
         // folder was watched.

@@ -56,7 +56,6 @@ pub struct LiveOptions {
 }
 
 impl LiveOptions {
-    /// Returns the time limit for all checks of a version together.
     pub(super) fn time(&self) -> Duration {
         self.deadline.unwrap_or(DEADLINE)
     }

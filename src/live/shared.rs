@@ -20,7 +20,6 @@ const EVENTS: usize = 1024;
 /// The result of successful checks: the version and the report on it; `None` if it is the version in use.
 pub(super) type Checked = Option<(Recipe, Passed)>;
 
-/// The state that the run and the thread share.
 #[derive(Debug)]
 pub(super) struct Shared {
     pub(super) host: Host,

@@ -122,7 +122,6 @@ pub(super) fn refuse_lacking(recipe: &Recipe, options: &LiveOptions) -> Result<(
     errors.map_or(Ok(()), |mut errors| Err(errors.swap_remove(0)))
 }
 
-/// Returns the run's state, migrated to the new version.
 fn state_after(candidate: &Recipe, observed: &Observed) -> Result<State, Diagnostics> {
     let InUse { loaded, state } = &observed.in_use;
     if candidate.version() == loaded.version() {

@@ -54,7 +54,6 @@ pub(crate) fn own_token(token: Token) -> Token {
     }
 }
 
-/// Adds a function to a module.
 pub(in crate::script) fn add<A: 'static, const N: usize, const X: bool, R, const F: bool>(
     module: &mut Module,
     name: &str,

@@ -74,7 +74,6 @@ pub(super) fn measure_all(
     Ok(total.values)
 }
 
-/// Checks that a value is within the limits.
 pub(super) fn check_size(value: &Dynamic) -> Result<(), Excess> {
     Measure::default().measure(value, 0)
 }

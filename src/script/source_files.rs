@@ -56,7 +56,6 @@ pub(super) fn is_missing(content: &FileBytes) -> bool {
     matches!(content, Err((ErrorKind::NotFound, _)))
 }
 
-/// Returns the folder of a file.
 pub(crate) fn folder_of(path: &Path) -> &Path {
     match path.parent() {
         Some(folder) if !folder.as_os_str().is_empty() => folder,

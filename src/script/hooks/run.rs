@@ -311,7 +311,6 @@ impl HookRun<'_> {
     }
 }
 
-/// Calls a hook of a recipe's script.
 pub(super) fn invoke(
     recipe: &Recipe,
     engine: &Engine,

@@ -63,7 +63,6 @@ pub(crate) const OLD_FOR_LOGP: &str =
     "there is no column `logp`: `old_logp` is used instead, as at a step's first update";
 
 impl ScriptBatch {
-    /// Makes the whole batch of a call.
     pub(crate) fn new(call: Arc<CallContext>, batch: &Batch) -> Self {
         let whole = WholeBatch {
             frame: Frame::new(batch.layout().clone(), batch.is_f64(), call.context.clone()),
