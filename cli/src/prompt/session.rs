@@ -210,7 +210,7 @@ impl PromptSession {
         !is_command(text) && unfinished(text).goes_on()
     }
 
-    /// Describes the events of a watched script since the last call, such as saves. Returns `None` if there were no events.
+    /// Describes the events (for example saves) of a watched script since the last call. Returns `None` if there were no events.
     pub fn news(&self) -> Option<String> {
         lock(&self.watched).as_mut()?.poll()
     }
