@@ -241,8 +241,8 @@ fn set(recipe: &mut Recipe, settings: &[(String, String)]) -> Result<()> {
     Ok(())
 }
 
-/// Parses a whole number that is not negative, for example the number of a step.
+/// Parses a whole number of at least 0, for example the number of a step.
 fn whole(text: &str) -> Result<u64, String> {
-    let wrong = "a whole number is needed, such as 200";
+    let wrong = "a whole number of at least 0 is needed, such as 200";
     text.parse().map_err(|_| wrong.to_string())
 }

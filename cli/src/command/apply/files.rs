@@ -275,7 +275,7 @@ impl Apply {
             if kept != rows {
                 Replacement::write(path, &kept)?;
                 let note = format!(
-                    "rows from step {next} on are removed, because the state does not include these steps"
+                    "this recipe's rows from step {next} on are removed, because the state does not include these steps"
                 );
                 tell(&[Diagnostic::note(note).in_file(path)]);
             }
