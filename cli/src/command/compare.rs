@@ -46,7 +46,7 @@ pub struct Compare {
     /// runs
     #[arg(short, long = "out", value_name = "DIR")]
     out: Option<PathBuf>,
-    /// The number by which designs are compared, such as pass@16, entropy or length; if not given, pass@1, or reward_mean
+    /// The metric by which designs are compared, such as pass@16, entropy or length; if not given, pass@1, or reward_mean
     /// if no run has pass@1
     #[arg(long, value_name = "NUMBER")]
     score: Option<String>,

@@ -13,9 +13,8 @@ use crate::report::view::{Server, Site};
 
 /// Repeat a run with its reloads, and report the first number that differs, if any.
 ///
-/// On the same kind of CPU, the same build, versions and steps give the same numbers, bit for bit; times and GPU memory are not
-/// compared. For a trainer's run, only the recipe's numbers at steps with a saved batch are repeated. The run's folder is not
-/// changed.
+/// On the same kind of CPU, the same build gives the same numbers, bit for bit; times and GPU memory are not compared. For a
+/// trainer's run, only the recipe's numbers at steps with a saved batch are repeated. The run's folder is not changed.
 #[derive(Args)]
 pub struct ReplayArguments {
     /// The run's folder

@@ -65,7 +65,7 @@ impl Comparison {
         }
     }
 
-    /// Makes `score`, such as `pass@16` or `length`, the number by which the designs are compared.
+    /// Makes `score`, such as `pass@16` or `length`, the metric by which the designs are compared.
     pub fn by(mut self, score: &str) -> Result<Comparison> {
         let runs = || self.designs.iter().flat_map(|design| &design.runs);
         let known: BTreeSet<&str> = runs()
