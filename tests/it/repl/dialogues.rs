@@ -223,7 +223,7 @@ const DIALOGUES: &[&str] = &[
        ! no
        > batch.random("response")
        > :save DIR/other.rhai
-       ~ differs from the value"#,
+       ~ does not give the value"#,
 ];
 
 #[test]
