@@ -1,4 +1,4 @@
-//! The word that is completed at the cursor in a script; `session/members.rs` finds the members of a value.
+//! The word that is completed at the cursor in a script; [`Session::members`] finds the members of a value.
 
 use advlab::script::{Builtin, Token, TokenKind, Unfinished, unfinished};
 use advlab::session::{Name, Session};

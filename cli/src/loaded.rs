@@ -87,7 +87,7 @@ impl LoadedBatch {
             };
             let mut data = LoadedBatch::open(host, last, options)?;
             let files = counted(files.len(), "step");
-            let note = format!("this batch is the last of {files} in {name}");
+            let note = format!("this is the batch of the last of {files} in {name}");
             data.notes.insert(0, note);
             return Ok(data);
         }

@@ -43,9 +43,9 @@ pub struct Apply {
     /// the recipe's state lasts from step to step
     #[arg(required = true)]
     inputs: Vec<PathBuf>,
-    /// Write a copy of the input with the advantage added, and with `weight`, `shaped_reward` and `returns` if the recipe has the
-    /// hooks `weight` (and `advantage`), `reward`, `returns`. For several inputs, the output is a folder. `-` is standard output;
-    /// the summary then goes to standard error
+    /// Write a copy of the input with the advantage added. The hooks `reward` and `returns` add `shaped_reward` and `returns`; the
+    /// hook `weight` adds `weight`, unless the advantage is derived from a loss. For several inputs, the output is a folder. `-`
+    /// is standard output; the summary then goes to standard error
     #[arg(short, long, value_name = "FILE")]
     output: Option<PathBuf>,
     /// Let the output replace the input
@@ -218,7 +218,7 @@ impl Apply {
             Some(_) => recipe.returns(&rollouts.batch, &before)?,
             None => None,
         };
-        // A loss of 0 is valid if the mask excludes every token, but meaningless if there is no token column at all.
+        // A loss of 0 is valid if the mask excludes every token, but meaningless if there is no token column.
         let is_loss = outcome.loss.is_some() && rollouts.batch.token_columns().next().is_some();
         let has_tokens = rollouts.batch.layout().tokens() > 0 || is_loss;
         if outcome.advantage.level() == Level::Token && !has_tokens {

@@ -30,7 +30,7 @@ pub struct Compare {
     /// lr=0.01; or folders of runs
     #[arg(value_name = "RECIPE [K=V]|RUN", required = true)]
     designs: Vec<String>,
-    /// The number of seeds for each design: 0, 1, ...
+    /// The number of runs of each design; their seeds are 0, 1, ...
     #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u64).range(1..=1000))]
     seeds: u64,
     /// The number of steps of each run; longer runs are compared after this many steps
@@ -46,7 +46,7 @@ pub struct Compare {
     /// runs
     #[arg(short, long = "out", value_name = "DIR")]
     out: Option<PathBuf>,
-    /// The number by which designs are compared, such as pass@16, entropy or length; if not given, pass@1, or reward_mean
+    /// The metric by which designs are compared, such as pass@16, entropy or length; if not given, pass@1, or reward_mean
     /// if no run has pass@1
     #[arg(long, value_name = "NUMBER")]
     score: Option<String>,
@@ -156,7 +156,7 @@ impl Compare {
             streams::err!("note: {} {note}", counted(seeds, "seed"));
         }
         let planned = Planned::all(&configs, self.seeds, folder)?;
-        // The score is checked here, because otherwise an invalid score would be reported only after hours of training.
+        // The score is checked here, because otherwise an invalid score would be reported only after the training.
         if let Some(score) = &self.score {
             for config in planned.iter().map(|run| &run.config) {
                 compare::check_score(score, config.eval_samples)?;

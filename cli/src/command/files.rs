@@ -74,7 +74,7 @@ pub(super) fn of_run(step: Option<u64>, input: &Path) -> Result<Option<u64>, Dia
 /// The options that say how the tokens of completions are counted.
 #[derive(Args)]
 pub(super) struct Tokenizing {
-    /// Count the tokens of completions by a model's tokenizer.json, if the rollouts have no lengths; without a
+    /// Count the tokens of completions with a model's tokenizer.json, if the rollouts have no lengths; without a
     /// tokenizer, words are counted
     #[arg(long, value_name = "FILE")]
     tokenizer: Option<PathBuf>,

@@ -19,7 +19,7 @@ pub struct Recipes {
     /// A trainer, such as verl, to list recipes by the names that this trainer uses; or words to search for, such as overlong
     #[arg(value_name = "TRAINER|WORDS")]
     words: Vec<String>,
-    /// List only the recipes that need this column, such as value
+    /// List only the recipes that need the column of this name, for example value
     #[arg(long, value_name = "COLUMN", conflicts_with = "words")]
     needs: Option<String>,
     /// Print a JSON object per recipe instead: its kind, summary, hooks and parameters; for a trainer, an object per name

@@ -8,7 +8,7 @@ use lsp_server::Connection;
 
 use crate::{lsp, wrong};
 
-/// Serve an editor over standard input and output: docs/editors.md.
+/// Serve an editor over standard input and output (see docs/editors.md).
 #[derive(Args)]
 pub struct LanguageServer {
     /// Ignored; some editors pass it to every server

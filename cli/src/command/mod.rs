@@ -70,9 +70,9 @@ fn run_words(words: &[OsString]) -> ExitCode {
     }
 }
 
-/// Returns the tip for `--resume` beside an option that conflicts with it, or for one of these unknown options: `verify --map`
-/// (the tip names `--completion` and `--solution`) and, if the command has `--set`, `--recipe` (the tip says that the recipe is
-/// given without an option), a parameter of a recipe in `words`, and a configuration key of `train` or `compare`.
+/// Returns a tip if an option conflicts with `--resume`, or if the unknown option is `--map` of `verify`. If the command has
+/// `--set`, also returns a tip if the unknown option is `--recipe`, a parameter of a recipe in `words`, or a key of the
+/// configuration of `train` or `compare`.
 fn tip(error: &clap::Error, words: &[OsString]) -> Option<String> {
     let Some(ContextValue::String(option)) = error.get(ContextKind::InvalidArg) else {
         return None;
@@ -94,8 +94,8 @@ fn tip(error: &clap::Error, words: &[OsString]) -> Option<String> {
             return Some(tip.to_string());
         }
         _ if name.starts_with("resume") && error.kind() == ErrorKind::ArgumentConflict => {
-            let tip = "a resumed run keeps its recipe, parameters and configuration: to change them, edit the recipe's \
-                       file during the run, or start a new run without '--resume'";
+            let tip = "a resumed run keeps its recipe, parameters and configuration: to change the recipe, edit its \
+                       file during the run; for other settings, start a new run without '--resume'";
             return Some(tip.to_string());
         }
         _ => {}
@@ -241,8 +241,8 @@ fn set(recipe: &mut Recipe, settings: &[(String, String)]) -> Result<()> {
     Ok(())
 }
 
-/// Parses a whole number, such as a step.
+/// Parses a whole number of at least 0, for example the number of a step.
 fn whole(text: &str) -> Result<u64, String> {
-    let wrong = "a whole number is needed, such as 200";
+    let wrong = "a whole number of at least 0 is needed, such as 200";
     text.parse().map_err(|_| wrong.to_string())
 }

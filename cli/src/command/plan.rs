@@ -26,7 +26,7 @@ pub struct ShowPlan {
     /// Set a parameter
     #[arg(long, value_name = "NAME=VALUE", value_parser = pair)]
     set: Vec<(String, String)>,
-    /// Expand functions that are made of other functions, such as `whiten`
+    /// Expand functions such as `whiten`, which are made of other functions
     #[arg(long)]
     expand: bool,
     /// Write Python code that needs only torch
@@ -150,7 +150,7 @@ fn write(text: &str, path: Option<&Path>, ending: &str) -> Result<()> {
         let what = format!("{} does not end in `.{ending}`", path.display());
         return Err(wrong(
             what,
-            "another ending is refused, so that no other file is overwritten by mistake",
+            "another ending is refused, so that a recipe is not overwritten by mistake",
         )
         .into());
     }

@@ -15,8 +15,8 @@ use crate::pair;
 /// See where a recipe spends its time, by hook and by line of the script.
 #[derive(Args)]
 pub struct ProfileArguments {
-    /// A built-in's name, the path of a .rhai file, or a run's folder, which stands for the version at its last batch, with the
-    /// run's loss
+    /// A built-in's name, the path of a .rhai file, or a run's folder: the version at the run's last batch (or at --step), with
+    /// the run's loss
     #[arg(value_name = "RECIPE|RUN")]
     recipe: String,
     /// The rollouts: .jsonl (.gz, .zst), .parquet or .safetensors, or a run's folder, whose last batch is used. If not given, the

@@ -13,8 +13,8 @@ use crate::report::view::{Server, Site};
 
 /// Repeat a run with its reloads, and report the first number that differs, if any.
 ///
-/// The same versions at the same steps give the same numbers, bit for bit; times and GPU memory are not compared. Of a trainer's
-/// run, only the recipe's numbers at steps with a saved batch are repeated. The run's folder is not changed.
+/// On the same kind of CPU, the same build gives the same numbers, bit for bit; times and GPU memory are not compared. For a
+/// trainer's run, only the recipe's numbers at steps with a saved batch are repeated. The run's folder is not changed.
 #[derive(Args)]
 pub struct ReplayArguments {
     /// The run's folder
@@ -95,12 +95,12 @@ impl Export {
     }
 }
 
-/// Look at runs in a browser, during or after them: curves, reloads, groups and responses
+/// Look at runs in a browser, also while they are in progress: curves, reloads, groups and responses
 ///
 /// The page only reads the runs' folders. The server's page opens only at its full address, which contains a secret token.
 #[derive(Args)]
 pub struct ShowRuns {
-    /// Folders of runs (those of trainers too), or folders that contain runs
+    /// Folders of runs (including trainers' runs), or folders that contain runs
     #[arg(value_name = "RUN|FOLDER", required = true)]
     runs: Vec<PathBuf>,
     /// The port of 127.0.0.1; if not given, 8765, or a free port if 8765 is in use
@@ -130,7 +130,7 @@ impl ShowRuns {
         let server = Server::bind(site, self.port)?;
         // Nothing is reported at Ctrl-C, because Ctrl-C is the usual way to end the server.
         end_cleanly(|| ())?;
-        out!("{}  Ctrl-C ends it", server.address()?);
+        out!("{}  Ctrl-C ends the server", server.address()?);
         server.serve();
         Ok(true)
     }

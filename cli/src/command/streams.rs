@@ -117,7 +117,7 @@ pub fn bytes_bar(what: &'static str) -> impl Fn(u64, u64) + Sync {
     }
 }
 
-/// Returns a progress bar over the steps of a run, of which `done` are complete.
+/// Returns a progress bar over the steps of one or more runs, of which `done` are complete.
 pub fn steps_bar(what: &'static str, steps: u64, done: u64) -> ProgressBar {
     let bar = ProgressBar::new(steps).with_prefix(what);
     let speed = |state: &ProgressState, out: &mut dyn fmt::Write| {

@@ -87,7 +87,7 @@ pub struct ShowMass {
     /// Set a parameter of every recipe
     #[arg(long, value_name = "NAME=VALUE", value_parser = pair)]
     set: Vec<(String, String)>,
-    /// Also divide the tokens by a column of numbers or of texts
+    /// Also group the tokens by a column of numbers or of texts
     #[arg(long, value_name = "COLUMN")]
     by: Option<String>,
     #[command(flatten)]

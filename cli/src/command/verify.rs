@@ -20,8 +20,8 @@ const NO_REFERENCE: &str = "no reference";
 /// Compare the answers of completions with reference solutions.
 ///
 /// A table says how many completions are right, are wrong, have no answer, or could not be decided; the last two kinds count as
-/// wrong, and a response without a reference is not judged. With `--tokenizer`, lines without a `length` get the number of tokens
-/// of their completion, and the table says how many tokens the responses of each row have on average.
+/// wrong, and a response whose reference has no answer is not judged. With `--tokenizer`, the tokens of each
+/// completion on a line without a `length` are counted, and the table gives the mean number of tokens for each verdict.
 #[derive(Args)]
 pub struct Verify {
     /// The responses, one per line (.jsonl, .gz, .zst) or per row (.parquet)

@@ -23,7 +23,7 @@ use crate::report::show::shape;
 /// The search for runs covers at most `DEPTH` levels below the workspace, and at most `FOLDERS` folders.
 const DEPTH: usize = 6;
 const FOLDERS: usize = 1000;
-/// The names of folders that contain many folders but no runs.
+/// The names of folders that are not searched, because they usually contain many folders but no runs.
 const SKIPPED: [&str; 4] = ["target", "node_modules", "checkpoints", "site-packages"];
 /// The colours and the width of text in an editor's window.
 pub(super) const PLAIN: Paint = Paint {
@@ -49,7 +49,7 @@ pub(super) struct Run {
 
 impl Server<'_> {
     /// Returns the source of the batch for a script: the newest run whose recipe is this script or, if there is no such run, the
-    /// path that the setting `batch` names, relative to the first folder of the workspace; `None` if it names none.
+    /// path that the setting `batch` names, relative to the first folder of the workspace; `None` if the setting is empty.
     pub(super) fn source(&self, script: &Path) -> Source {
         let script = fs::canonicalize(script).unwrap_or_default();
         let own = self.runs.iter().filter(|run| run.recipe == script);
@@ -70,7 +70,7 @@ fn written(path: &Path) -> Option<SystemTime> {
     fs::metadata(path).and_then(|about| about.modified()).ok()
 }
 
-/// Finds the runs below folders that have batches and whose recipe is a file. The search is breadth-first, so that a large
+/// Searches folders for runs that have batches and whose recipe is a file. The search is breadth-first, so that a large
 /// subtree does not use up the limit of folders before runs at higher levels are found.
 pub(super) fn runs(folders: &[PathBuf]) -> Vec<Run> {
     let mut found = Vec::new();

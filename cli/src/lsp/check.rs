@@ -221,8 +221,8 @@ fn original(edits: &[(usize, usize, usize)], byte: usize) -> usize {
 }
 
 /// Returns the errors of dry runs on the batch: first of a whole step and, if the step fails, also of single hooks, because a
-/// step ends at the first error. A missing column is only a warning if the batch is built in and no column has a similar name,
-/// because a run's batches may have the column.
+/// step ends at the first error. A missing column is only a warning if no run or setting gives the batch and no column has a
+/// similar name, because a run's batches may have the column.
 fn slips(recipe: &Recipe, tried: &Tried) -> Vec<Diagnostic> {
     let mut errors: Vec<Diagnostics> = Vec::new();
     let mut run = || -> Result<(), Diagnostics> {

@@ -33,8 +33,8 @@ impl PromptSession {
         (start, all)
     }
 
-    /// Returns the completions for an argument of a command. Every argument is completed like the first argument in the command's
-    /// row of the help.
+    /// Returns the completions for an argument of a command. Each argument other than an option is completed like the first
+    /// argument in the command's row of the help.
     fn arguments(&self, name: &str, arguments: &str, before: &str) -> (usize, Vec<Name>) {
         let Some(command) = commands().find(|command| command.name == name) else {
             return (before.len(), Vec::new());

@@ -124,7 +124,7 @@ pub(super) fn steps(session: &mut PromptSession, arguments: &Arguments<'_>) -> A
     Ok(report.text)
 }
 
-/// Shows or writes a report; if it is shown, it is no higher than the window, if possible.
+/// Shows or writes a report. If possible, the lines that are shown fit into the height of the window.
 fn shown(session: &PromptSession, mut report: Report, arguments: &Arguments<'_>) -> Answered {
     report.show(arguments.out, arguments.width, session.height)
 }

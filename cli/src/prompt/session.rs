@@ -147,7 +147,7 @@ impl PromptSession {
         let old = old.filter_map(|(name, value)| is_tensor(value).then_some(name));
         let old: Vec<String> = old.collect();
         if !old.is_empty() {
-            let note = "these variables hold tensors of the previous batch; define them again for this one";
+            let note = "these variables hold tensors of the previous batch; define them again for the new batch";
             data.notes.push(format!("{note}: {}", old.join(", ")));
         }
         if let Some(watched) = lock(&self.watched).as_mut() {
@@ -210,7 +210,7 @@ impl PromptSession {
         !is_command(text) && unfinished(text).goes_on()
     }
 
-    /// Describes the events of a watched script since the last call, such as saves. Returns `None` if there were no events.
+    /// Describes the events (for example saves) of a watched script since the last call. Returns `None` if there were no events.
     pub fn news(&self) -> Option<String> {
         lock(&self.watched).as_mut()?.poll()
     }

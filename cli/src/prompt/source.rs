@@ -154,7 +154,7 @@ pub(super) fn save(session: &mut PromptSession, arguments: &Arguments<'_>) -> An
     let note = if is_same_as_typed(session, &recipe) {
         ""
     } else {
-        ", but its advantage differs from the value at the prompt: check the script"
+        ", but it does not give the value at the prompt: check the script"
     };
     let version = recipe.version();
     Ok(format!("{shown}: {lines}, a recipe ({version}){note}"))

@@ -21,7 +21,7 @@ use crate::report::show::highlighted;
 use advlab::session::Name;
 
 const PROMPT: &str = "> ";
-/// The time between checks of a watched script; it is so short that the effect of a change is shown before the user types again.
+/// The time between checks of a watched script; it is short, so that the effect of a change is shown soon after the save.
 const LOOK: Duration = Duration::from_millis(100);
 /// The number of inputs that the history keeps between sessions.
 const HISTORY: usize = 5000;

@@ -11,7 +11,7 @@ use advlab::session::{Answer, BatchColumns};
 use advlab::tensor::Level;
 use serde_json::json;
 
-/// The largest number of groups, or of responses of a token tensor, that are shown.
+/// The largest number of rows of a tensor: of groups or, for a token tensor, of responses.
 const ROWS: usize = 4;
 /// The largest number of responses per group that a token tensor shows, if there are several groups.
 const OF_A_GROUP: usize = 2;
@@ -213,7 +213,7 @@ fn finite(values: &[f64]) -> Statistics {
     Statistics::of(values.iter().copied().filter(|value| value.is_finite()))
 }
 
-/// Returns lines with the names and values of groups, several groups per line, and the number of groups that are shown.
+/// Returns the names and values of the first groups in lines of several groups each. Also returns the number of groups shown.
 fn in_cells(layout: &Layout, values: &[f64], paint: Paint) -> (Vec<String>, usize) {
     let shown = values.len().min(VALUES);
     let numbers = column(&values[..shown]).into_iter().enumerate();
@@ -225,7 +225,7 @@ fn in_cells(layout: &Layout, values: &[f64], paint: Paint) -> (Vec<String>, usiz
     (lines.collect(), shown)
 }
 
-/// Returns lines with the values of the first groups or responses, as many values per line as fit, and the number of lines.
+/// Returns a line for each of the first groups or responses, with as many values as fit. Also returns the number of lines.
 fn in_rows(computed: &Computed, values: &[f64], paint: Paint) -> (Vec<String>, usize) {
     let (level, layout) = (computed.level(), computed.layout());
     let each = [OF_A_GROUP, ROWS][usize::from(layout.groups() == 1)];

@@ -151,13 +151,13 @@ const SLIPS: &str = r#"
 1  apply grpo run  =>  there are no rollouts in the folder
 1  apply grpo -  =>  rollouts are read from files, not from a stream
 1  apply grpo /dev/stdin  =>  rollouts are read from files, not from a stream
-2  apply grpo rollouts.jsonl --step -1  =>  '-1' for '--step <N>': a whole number is needed
+2  apply grpo rollouts.jsonl --step -1  =>  '-1' for '--step <N>': a whole number of at least 0 is needed
 2  apply grpo rollouts.jsonl --map reward  =>  such as k=8 or reward=score
 1  apply grpo rollouts.jsonl --set eps=1e999  =>  1e999
 1  apply grpo rollouts.jsonl --metrics no/m.jsonl  =>  the folder no does not exist
 1  look rollouts.jsonl --step 3  =>  `--step` selects a batch of a run's folder
-2  train --steps -1  =>  '-1' for '--steps <STEPS>': a whole number is needed
-2  train --steps ten  =>  'ten' for '--steps <STEPS>': a whole number is needed
+2  train --steps -1  =>  '-1' for '--steps <STEPS>': a whole number of at least 0 is needed
+2  train --steps ten  =>  'ten' for '--steps <STEPS>': a whole number of at least 0 is needed
 1  train run  =>  `advlab train --resume run`
 1  train bare.jsonl  =>  a configuration is in TOML
 2  compare grpo --seeds abc  =>  invalid value 'abc' for '--seeds <SEEDS>'

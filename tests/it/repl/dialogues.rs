@@ -108,7 +108,7 @@ const DIALOGUES: &[&str] = &[
     // A variable of the batch before does not mix with the new one.
     r#"> let r = batch.reward
        > :load examples/rollouts.jsonl
-       ~ define them again for this one: r
+       ~ define them again for the new batch: r
        > r.len()
        = 128
        > batch.reward.len()
@@ -223,7 +223,7 @@ const DIALOGUES: &[&str] = &[
        ! no
        > batch.random("response")
        > :save DIR/other.rhai
-       ~ differs from the value"#,
+       ~ does not give the value"#,
 ];
 
 #[test]

@@ -37,7 +37,7 @@ impl Apply {
         for input in &self.inputs {
             match (RunFolder::open(input), self.step) {
                 (Ok(_), Some(_)) if self.inputs.len() > 1 => {
-                    let what = "`--step` selects one batch of a run's folder, so that folder must be the only input";
+                    let what = "`--step` selects one batch of a run's folder, which must then be the only input";
                     return Err(Diagnostic::error(what).in_file(input).into());
                 }
                 (Ok(run), Some(step)) => inputs.push(run.at(step)?.to_path_buf()),
@@ -55,8 +55,8 @@ impl Apply {
         for input in &inputs {
             let shown = input.display().to_string();
             let is_setting = shown.contains('=');
-            // A single input is not checked here, because the reader gives a more detailed error. If an input such as `k=8` does
-            // not exist, it is taken for a parameter without `--set`.
+            // If an input such as `k=8` does not exist, it is taken for a parameter without `--set`. Any other single input is
+            // not checked here, because the reader gives a more detailed error.
             if let Err(error) = fs::metadata(input)
                 && (is_setting || inputs.len() > 1)
             {
@@ -71,8 +71,9 @@ impl Apply {
     }
 
     /// Returns the output for each input. Several inputs need an output folder, which is created; each output in it has the name
-    /// of its input, with `.jsonl` added if the input is a folder. It is an error if an input (other than a single input, which
-    /// `--force` concerns) or the script would be overwritten, or if two outputs are the same file.
+    /// of its input, with `.jsonl` added if the input is a folder. It is an error if two outputs (including `--state` and
+    /// `--metrics`) are the same file, or if an output would overwrite an input or the script; the copy of a single input is not
+    /// checked for overwriting.
     pub(super) fn outputs(&self, inputs: &[PathBuf]) -> Result<Vec<PathBuf>> {
         let is_single = inputs.len() == 1;
         let outputs: Vec<PathBuf> = match &self.output {
@@ -108,7 +109,7 @@ impl Apply {
             written.extend(path.as_ref().map(|path| (name.to_string(), path)));
         }
         for (index, (what, path)) in written.iter().enumerate() {
-            // Whether a single output may replace its input depends on `--force`, which is checked elsewhere.
+            // `--force` decides whether the copy of a single input may replace the input; this is checked elsewhere.
             let is_for_force = is_single && outputs.contains(path);
             let over = read.iter().find(|read| !is_for_force && holds(read, path));
             let mut before = written[..index].iter();
@@ -135,8 +136,8 @@ impl Apply {
             return Ok(None);
         };
         let failed = |error| cannot_be_written(state, &error);
-        // The lock is a separate file, because each step replaces the state file. Links are resolved, so that all links to one
-        // state file share one lock.
+        // The lock is a separate file, because each step replaces the state file. Symbolic links are resolved, so that they
+        // share the lock of the state file.
         let mut path = resolved(state).into_os_string();
         path.push(".lock");
         let path = PathBuf::from(path);
@@ -166,8 +167,8 @@ impl Apply {
         }
     }
 
-    /// Returns the state that an earlier call saved, and the number of the step after it; if there is no saved state, returns the
-    /// initial state. Unless `--json` is given, a note is printed if another version or other parameters saved the state.
+    /// Returns the state that an earlier call saved, and the number of the next step; if there is no saved state, returns the
+    /// initial state. Unless `--json` is given, a note is printed if the state is from another version or other parameters.
     pub(super) fn saved_state(&self, recipe: &Recipe) -> Result<(State, Option<u64>)> {
         let Some(path) = self.state.as_deref().filter(|path| path.exists()) else {
             return Ok((recipe.init()?, None));
@@ -274,7 +275,7 @@ impl Apply {
             if kept != rows {
                 Replacement::write(path, &kept)?;
                 let note = format!(
-                    "rows from step {next} on are removed, because the state does not include these steps"
+                    "this recipe's rows from step {next} on are removed, because the state does not include these steps"
                 );
                 tell(&[Diagnostic::note(note).in_file(path)]);
             }

@@ -23,7 +23,7 @@ pub struct Finished {
     /// The seed, if advlab itself did the run and the run has a configuration.
     pub seed: Option<u64>,
     /// The curve of each metric by its name (such as `pass@1`, `pass@16`, `entropy`, `length`); a point is the number of finished
-    /// steps and the value. The values are from evaluations; if there was none after a step, also from training.
+    /// steps and the value. The values are from evaluations; if no evaluation followed a step, also from training.
     pub curves: BTreeMap<String, Vec<(f64, f64)>>,
     /// The run's log, which contains the versions that the run used.
     log: RunLog,

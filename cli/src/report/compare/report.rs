@@ -20,8 +20,7 @@ const PLACES: usize = 200;
 const TITLE: &str = "Interquartile mean over seeds, 95 % bootstrap interval";
 /// Learning curves are drawn only if the score's curve of each design has at least this many points.
 const LEAST: usize = 5;
-/// The number of columns in the first of two tables; two tables are used, because a terminal of 80 columns has no room for all
-/// columns in one.
+/// The number of columns in the first of two tables; a single table would be too wide for a terminal of 80 characters.
 const FIRST: usize = 5;
 /// The largest width of a cell in a terminal's table.
 const WIDEST: usize = 24;
@@ -66,7 +65,7 @@ impl Comparison {
         }
     }
 
-    /// Makes `score`, such as `pass@16` or `length`, the number by which the designs are compared.
+    /// Makes `score`, such as `pass@16` or `length`, the metric by which the designs are compared.
     pub fn by(mut self, score: &str) -> Result<Comparison> {
         let runs = || self.designs.iter().flat_map(|design| &design.runs);
         let known: BTreeSet<&str> = runs()
@@ -172,7 +171,7 @@ impl Comparison {
             None => "at the end of each run, because there is no step after which all runs have this score; so runs are compared at different steps".to_string(),
         };
         format!(
-            "{score} and the other numbers are those {place}. IQM is the interquartile mean over seeds, with its 95 % bootstrap interval in brackets (arXiv 2108.13264), which is too narrow if there are few seeds; P is the chance that a run of the design scores higher than a run of the first design. Whether a design is above or below the first is decided by the two-sided Mann-Whitney test (exact if there are few seeds), with Holm's correction for the number of designs; runs are not paired by seed."
+            "{score} and the other numbers are those {place}. IQM is the interquartile mean over seeds (arXiv 2108.13264); the brackets contain its 95 % bootstrap interval, which is too narrow if there are few seeds. P is the chance that a run of the design scores higher than a run of the first design; an equal score counts half. Whether a design is above or below the first is decided by the two-sided Mann-Whitney test (exact if there are few seeds), with Holm's correction for the number of designs; runs are not paired by seed."
         )
     }
 
@@ -219,8 +218,8 @@ impl Comparison {
         figure
     }
 
-    /// Returns the comparison, with the files that its command writes: `report.html`, which also has the command, the
-    /// configurations and the scripts, its figure `curves.svg` (if there are learning curves), and `runs.csv`, a line per run.
+    /// Returns the comparison, with the files that its command writes: `report.html` (with the command, the configurations and
+    /// the scripts), `curves.svg` (if there are learning curves), and `runs.csv` (a line per run).
     pub fn report(&self, paint: Paint, command: &str) -> Report {
         let figure = self.no_curves().is_none().then(|| self.figure());
         let svg = figure.as_ref().map(Figure::svg);
@@ -343,8 +342,8 @@ fn shared<'r>(runs: impl Iterator<Item = &'r Finished>, name: &str) -> Vec<f64> 
     })
 }
 
-/// Returns the interquartile mean of a metric after each of the `shared` steps; of more than `PLACES` steps, only some are used,
-/// but always the last.
+/// Returns the interquartile mean of a metric after each of the `shared` steps; if there are more than `PLACES` steps, only some
+/// are used, including the last.
 fn curve(runs: &[Finished], name: &str) -> Vec<(f64, Estimate)> {
     let shared = shared(runs.iter(), name);
     let every = shared.len().div_ceil(PLACES).max(1);

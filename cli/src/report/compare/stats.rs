@@ -59,8 +59,8 @@ pub fn improvement(over: &[f64], scores: &[f64]) -> f64 {
     pairs.map(f64::from).sum::<f64>() / (2 * over.len() * scores.len()).max(1) as f64
 }
 
-/// Returns the two-sided p-value of the Mann-Whitney test: of all divisions of the scores between the designs, the share with a
-/// rank sum that is at least as far from the mean rank sum as the observed one. Equal scores share their mean rank. The p-value
+/// Returns the two-sided p-value of the Mann-Whitney test: the share of the divisions of the scores between the designs whose
+/// rank sum is at least as far from the mean rank sum as the observed rank sum. Equal scores share their mean rank. The p-value
 /// is exact for few scores, and estimated from random divisions for many scores.
 pub fn mann_whitney(one: &[f64], other: &[f64]) -> f64 {
     let all = [one, other].concat();
@@ -97,8 +97,8 @@ pub fn mann_whitney(one: &[f64], other: &[f64]) -> f64 {
     as_far.map(|(_, ways)| ways).sum::<f64>() / ways[size].iter().sum::<f64>()
 }
 
-/// Returns the p-values adjusted for the number of tests (Holm), so that at most 5 % of all reports make a false claim at the 5 %
-/// level.
+/// Returns the p-values adjusted for the number of tests (Holm), so that the probability of a false claim in a report is at
+/// most 5 % at the 5 % level.
 pub fn holm(values: &[f64]) -> Vec<f64> {
     let scaled = |p: &f64| p * values.iter().filter(|other| *other >= p).count() as f64;
     let adjusted = |p: &f64| {

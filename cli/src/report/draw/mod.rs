@@ -57,7 +57,7 @@ pub enum FigureWidth {
     Double,
 }
 
-/// Panels, which are shown below each other in a terminal, and side by side in a drawing.
+/// Panels, which are shown below each other in a terminal, and in rows in a drawing.
 #[derive(Clone, Debug, Serialize)]
 pub struct Figure {
     /// The caption, which is shown only in a terminal, above the figure.

@@ -98,7 +98,7 @@ fn pairs(a: &Layout, b: &Layout) -> Vec<(usize, usize)> {
             .map(|group| layout.group_id(group).name().into_owned())
             .collect()
     };
-    // Names that are numbers are not used, because each trainer may number the groups anew.
+    // Names that are numbers are used only if the batches differ in size, because each trainer may number the groups anew.
     let is_text = |name: &String| name.parse::<i64>().is_err();
     let is_by_name = names(a) == names(b) && names(a).iter().all(is_text);
     if a.responses() == b.responses() && !is_by_name {

@@ -16,12 +16,12 @@ use advlab_train::random::{Purpose, RandomStream, StreamKey};
 
 /// The approximate number of rows of the table below a curve.
 const ROWS: usize = 9;
-/// For each point of a curve, the batch of the curve has about this many more groups, if there is room; their accuracies are
-/// those of the given batch.
+/// If other groups matter, a curve's batch has about this many additional groups per point, if there is room. Their accuracies
+/// are the accuracies of the given batch.
 const OWN: usize = 20;
 /// The largest number of responses in these additional groups.
 const RESPONSES: usize = 1 << 16;
-/// The largest number of elements in a padded column of drawn responses; longer responses are shortened.
+/// The largest number of elements in a padded column of drawn responses; responses that are too long are shortened.
 const CELLS: usize = 1 << 21;
 /// The length below which no drawn response is shortened.
 const LEAST: usize = 8;
@@ -45,8 +45,8 @@ pub struct Point {
 }
 
 impl Point {
-    /// Returns the point that is computed from the responses `members`, and the largest difference between the advantages of two
-    /// members with the same label.
+    /// Returns the point that is computed from the responses `members`, and the largest difference between the advantages of a
+    /// member and of the first member with the same label.
     pub(super) fn of(
         members: impl Iterator<Item = usize> + Clone,
         is_right: impl Fn(usize) -> bool,
@@ -166,8 +166,8 @@ fn stream(draw: u64) -> RandomStream {
     StreamKey::new(0, Purpose::Estimates, 0).stream(draw)
 }
 
-/// Returns the points of the first groups, which have 0, 1, ... right responses, and the largest difference within a group
-/// between the advantages of responses with the same label.
+/// Returns the points of the first groups, which have 0, 1, ... right responses, and the largest of the differences that
+/// [`Point::of`] returns.
 fn points(design: &Design<'_>, batch: &Batch, size: usize) -> Result<(Vec<Point>, f64)> {
     let outcome = design.outcome(batch)?;
     let advantage = outcome.advantage.by_response().into_iter().enumerate();
@@ -244,7 +244,7 @@ fn alike(
     builder.build()
 }
 
-/// Returns the wrong and the right responses of a batch. It is an error if there are no responses of one kind.
+/// Returns the wrong and the right responses of a batch. It is an error if either kind has no response.
 fn pools(input: &Batch) -> Result<[Vec<usize>; 2]> {
     let correct = Host::new().evaluate("batch.correct", input)?.numbers();
     let pools = [0.0, 1.0].map(|label| -> Vec<usize> {

@@ -16,7 +16,7 @@ use advlab::tensor::Level;
 /// A difference of at most this fraction of the largest |A| counts as a rounding error.
 pub(super) const ROUNDING: f64 = 1e-12;
 
-/// If all groups have one size of at most `EXACT`, each accuracy has a row; otherwise, each of `PARTS` ranges and the accuracy 1.
+/// The rows are the accuracies if all groups have one size of at most `EXACT`, and otherwise `PARTS` ranges and the accuracy 1.
 const EXACT: usize = 16;
 const PARTS: usize = 8;
 

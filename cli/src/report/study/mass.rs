@@ -23,7 +23,7 @@ use crate::report::draw::{Figure, Mark, Panel, Series};
 
 /// The number of parts by length, by position, and by accuracies between 0 and 1.
 const PARTS: usize = 4;
-/// The names of the parts into which the accuracy of their group divides the responses.
+/// The names of the parts into which the responses are divided by the accuracy of their group.
 const ACCURACIES: &str = "0, all wrong; (0, 1/4]; (1/4, 1/2]; (1/2, 3/4]; (3/4, 1); 1, all right";
 /// The name of the division of each response's tokens by position, and the names of its parts.
 const POSITION: &str = "position";
@@ -48,11 +48,11 @@ pub struct Part {
     /// The recipe's name, if several recipes are shown side by side.
     #[serde(skip_serializing_if = "Option::is_none")]
     recipe: Option<String>,
-    /// The property that divides the parts: `accuracy`, `response`, `length`, `position`, `trajectory` (the number of turns), or
-    /// a column.
+    /// The property by which the tokens are divided: `accuracy`, `response`, `length`, `position`, `trajectory` (the number of
+    /// turns), or a column.
     pub by: String,
     pub part: String,
-    /// The mean of the property over the part's tokens, such as the accuracy, the length or the relative position.
+    /// The mean of the property (for example of the length or the relative position) over the part's tokens.
     #[serde(skip)]
     place: f64,
     pub tokens: f64,
@@ -154,8 +154,8 @@ pub fn report(
     Ok(report)
 }
 
-/// Adds and returns a comparison of each pair of designs: the correlation of their advantages, if both vary, and the shares of
-/// the tokens whose two advantages have opposite signs, or of which exactly one is 0.
+/// Adds and returns a comparison of each pair of designs: the correlation of their advantages, if both vary, the share of the
+/// tokens whose two advantages have opposite signs, and the share of the tokens with exactly one advantage of 0.
 fn in_common(all: &[(String, Mass)], outcomes: &[Outcome], report: &mut Report) -> Vec<Value> {
     let heads = "designs,correlation of A,opposite sign,0 in only one".split(',');
     let mut rows = vec![heads.map(String::from).collect()];
@@ -381,8 +381,8 @@ fn divisions<'a>(outcome: &'a Outcome, by: Option<&'a Division>) -> Vec<Division
     divisions
 }
 
-/// Returns the division by a column of texts or of numbers: a part for each value. Of more than `VALUES` values, numbers are
-/// divided into quarters, and the last texts form one part.
+/// Returns the division by a column of texts or of numbers: a part for each value. If there are more than `VALUES` values,
+/// numbers are divided into quarters, and the last texts form one part.
 fn by_column(batch: &Batch, by: &str) -> Result<Division<'static>> {
     let texts = batch
         .text(by)

@@ -29,8 +29,9 @@ pub struct Objective {
 
 impl Objective {
     /// Computes the objective of a recipe for groups of `size`. The objective is exact if the advantage depends only on the
-    /// number of right responses of a group. If it also depends on their order or on chance, the objective is a mean over random
-    /// orders. Otherwise it is estimated on responses and groups drawn from `input`; it is an error if there is no `input`.
+    /// number of right responses of a group. If the advantage also depends on the order of the responses or on chance, the
+    /// objective is a mean over random orders. Otherwise, it is estimated on responses and groups that are drawn from `input`; a
+    /// missing `input` is an error.
     pub fn of(recipe: &Recipe, input: Option<&Batch>, size: usize) -> Result<Objective> {
         let usual = on_policy(&usual());
         let design = Design::of(recipe)?;
@@ -258,7 +259,7 @@ impl KnownObjective {
         }
     }
 
-    /// Returns the derivative of the objective with respect to p, for large N and up to a constant factor.
+    /// Returns the derivative of the objective with respect to p, up to a constant factor.
     pub fn slope(self, p: f64) -> f64 {
         let fails = |k: usize| (1.0 - p).powi(k as i32);
         match self {
@@ -282,13 +283,13 @@ fn binomial(n: usize, p: f64) -> Vec<f64> {
     (0..=n).map(chance).collect()
 }
 
-/// Names a property on which an advantage depends besides the number of right responses in the group. Returns `None` if no such
-/// property was found.
+/// Names a property other than the number of right responses in the group on which an advantage depends. Returns `None` if no
+/// such property was found.
 fn beyond_p(curve: &Result<Curve>, tried: &Result<Outcome>) -> Option<&'static str> {
     match curve {
         Ok(curve) if curve.depends_on_batch => Some("the other groups of the batch"),
         // Tokens are not tested if the order of the responses matters, because equal responses then have different advantages
-        // even without tokens.
+        // even if their tokens are equal.
         Ok(curve) if !curve.depends_on_order && tried.as_ref().is_ok_and(looks_at_tokens) => {
             Some("properties of a response other than whether it is right, such as its tokens")
         }

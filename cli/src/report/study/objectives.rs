@@ -224,7 +224,7 @@ fn notes(objective: &Objective, report: &mut Report) {
         (Some(p), _) => format!(
             "none: F' is below 0, for example at p = {p}, so the update makes right responses rarer there"
         ),
-        _ if is_nothing => "none: F' is 0, so the recipe teaches nothing".to_string(),
+        _ if is_nothing => "none: F' is 0, so the recipe gives no learning signal".to_string(),
         (_, [(known, off), (second, other), ..]) => {
             let (name, off) = (known.name(), percent(*off));
             let (second, other) = (second.name(), percent(*other));

@@ -51,7 +51,7 @@ pub fn magnitude(values: &Computed) -> f64 {
     values.buffer().iter().map(f64::abs).sum()
 }
 
-/// Formats the value of a loss. If the loss is 0 although its gradient is not, the text also has the sum of |dloss/dlogp|.
+/// Formats the value of a loss. If the loss is 0 up to rounding but its gradient is not, adds the sum of |dloss/dlogp|.
 pub fn loss_text(loss: f64, mass: f64) -> String {
     let shown = value(loss);
     if mass > 0.0 && loss.abs() <= 1e-6 * mass {

@@ -2,7 +2,7 @@
 //! The same page can be exported as one file.
 //!
 //! The server only reads files, so it can run in the run's process or in another process. The page's script requests data by
-//! addresses such as `lines?run=0&file=metrics&from=0`; an exported page contains the answers.
+//! addresses such as `lines?run=0&file=metrics&from=0`; an exported page contains the data of these addresses.
 
 mod batch;
 mod server;
@@ -31,8 +31,8 @@ const STYLE: &str = include_str!("page.css");
 const SCRIPT: &str = include_str!("page.js");
 const _: () = assert!(HTML.len() + STYLE.len() + SCRIPT.len() < 40_000);
 
-/// The size in bytes from which an exported page gets no more batches and script changes; also the size of a run's file of rows
-/// beyond which some rows are left out.
+/// The size in bytes from which an exported page gets no more batches and script changes; also the size of a run's file beyond
+/// which the page has only some of the file's lines.
 const EXPORTED: usize = 8 << 20;
 /// The server searches for new runs only at every tenth request for news, because a page sends two such requests a second.
 const LOOKS: usize = 10;
@@ -68,7 +68,7 @@ impl Site {
         Ok(site)
     }
 
-    /// Returns the answer to a path with its query, or `None` if the path, the run or the group is unknown, or a parameter is
+    /// Returns the data for a path with its query, or `None` if the path, the run or the group is unknown, or a parameter is
     /// missing.
     fn find(&self, path: &str, query: &str) -> Option<Value> {
         if path == "/news" {
@@ -96,8 +96,8 @@ impl Site {
         Some(found.unwrap_or_else(|error| json!({ "error": error.to_string() })))
     }
 
-    /// Returns the progress of all runs, and the server's time, with which the page compares the browser's clock. At every call
-    /// of `LOOKS`, new runs are added first.
+    /// Returns the progress of all runs, and the server's time, with which the page compares the browser's clock. One call in
+    /// `LOOKS` first adds new runs.
     fn news(&self) -> Value {
         let mut runs = lock(&self.runs);
         let looks = self
@@ -136,7 +136,7 @@ impl Site {
         }
     }
 
-    /// Returns the page; `embedded` contains the answers that the page needs if there is no server.
+    /// Returns the page; `embedded` contains the data that the page needs if there is no server.
     fn page(&self, embedded: &Value) -> String {
         // `<` is escaped, so that no text can end the script element that contains the data.
         let data = embedded.to_string().replace('<', "\\u003c");

@@ -27,7 +27,7 @@ const fill = (id, ...inner) => $(id).replaceChildren(...inner);
 const average = (all) => all.reduce((sum, one) => sum + one, 0) / all.length;
 const button = (onclick, properties, ...inner) => el("button", { type: "button", onclick, ...properties }, ...inner);
 
-// Gets an answer or an `error`.
+// Gets data or an `error`.
 async function get(address) {
 	if (data.answers) return data.answers[address] ?? { error: "not in this file" };
 	try {
@@ -250,7 +250,7 @@ function draw(one, width, range, all) {
 	const path = (marks, index) => marks.reduce((path, mark) => `${path}${x(mark[0])},${y(mark[index])} `, "");
 	let out = "", upright = ticks(least, most, 4);
 	if (isLog) {
-		// Only powers of ten are used if there are two.
+		// Only powers of ten are used if there are several.
 		const powers = upright.filter(Number.isInteger);
 		upright = powers.length > 1 ? powers.map((power) => 10 ** power) : ticks(10 ** least, 10 ** most, 4);
 	}

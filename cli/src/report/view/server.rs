@@ -16,12 +16,12 @@ use crate::{Result, lock, wrong};
 const PORT: u16 = 8765;
 /// The largest number of unauthenticated connections, which is limited because each connection occupies a waiting thread.
 const STRANGERS: usize = 32;
-/// The limits of a request's head: the size, the number of headers, and the time after which an incomplete head is refused, as is
-/// a client that sends nothing for this time.
+/// The limits of a request's head: the size, the number of headers, and the time after which an incomplete head, or a client
+/// that sends nothing, is refused.
 const HEAD: usize = 8 << 10;
 const HEADERS: usize = 64;
 const PATIENCE: Duration = Duration::from_secs(2);
-/// The longest time that the client may take to receive a part of an answer; it is long because a tunnel may be slow.
+/// The longest time that the client may take to receive a part of a response; it is long because a tunnel may be slow.
 const SLOWEST: Duration = Duration::from_secs(30);
 
 pub struct Server {
@@ -32,7 +32,7 @@ pub struct Server {
     strangers: Mutex<VecDeque<Arc<TcpStream>>>,
 }
 
-/// The status, the media type and the body of an answer.
+/// The status, the media type and the body of a response.
 type HttpResponse = (&'static str, &'static str, String);
 
 impl Server {
@@ -107,7 +107,7 @@ impl Server {
             Ok(None) => return Ok(()),
             Ok(Some(head)) => self.found(&head, stream),
         };
-        // The headers forbid other sites to frame, read or run the answer.
+        // These headers stop other sites from framing the HTTP response, reading it, or running it as a script.
         let head = format!(
             "HTTP/1.1 {status}\r\nContent-Type: {kind}\r\nContent-Length: {}\r\nConnection: close\r\n\
              Cache-Control: no-store\r\nX-Content-Type-Options: nosniff\r\nX-Frame-Options: DENY\r\n\
@@ -119,7 +119,7 @@ impl Server {
         stream.write_all((head + body.as_str()).as_bytes())
     }
 
-    /// Returns the answer to a request, given the bytes of the request's head.
+    /// Returns the response to a request, given the bytes of the request's head.
     fn found(&self, head: &[u8], stream: &Arc<TcpStream>) -> HttpResponse {
         let mut headers = [EMPTY_HEADER; HEADERS];
         let mut request = httparse::Request::new(&mut headers);

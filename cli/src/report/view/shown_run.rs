@@ -16,8 +16,8 @@ use advlab_train::{Row, RunFolder, RunKind, is_stopped};
 /// The number of rows in a sample, which is shown until all rows are read, and the number of bytes that are read to find a row.
 const SAMPLED: u64 = 400;
 const PLACE: u64 = 8 << 10;
-/// The largest number of bytes of a file in one answer, and the number of bytes at a file's end that are read to find the last
-/// line.
+/// The largest number of bytes of a file in one HTTP response, and the number of bytes at a file's end that are read to find the
+/// last line.
 const PIECE: u64 = 4 << 20;
 const END: u64 = 64 << 10;
 /// The time limit for finding the smallest diff.
