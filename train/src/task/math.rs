@@ -105,7 +105,7 @@ impl Math {
         let mut indices = 0..task.rows.len();
         if indices.all(|index| is_held_out(&task, &task.prompt(index))) {
             let problem = Diagnostic::error("the file has no question for training").in_file(path);
-            let help = "one question in 16 is held out for evaluation, and this file has no other questions: use a file with more questions";
+            let help = "about one question in 16 is held out for evaluation, and this file has no other questions: use a file with more questions";
             return Err(problem.with_help(help).into());
         }
         Ok(task)

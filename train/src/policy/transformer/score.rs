@@ -63,7 +63,7 @@ impl Transformer {
         Ok(scores)
     }
 
-    /// Adds the gradient of sum(dlogp * logp), summed over the targets of a forward pass.
+    /// Adds the gradient of the sum of dlogp * logp over the targets of a forward pass.
     pub(super) fn add_gradient(
         &mut self,
         pass: &[usize],
