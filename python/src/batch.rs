@@ -174,7 +174,7 @@ impl PyBatch {
         Ok(responses.map(id).collect())
     }
 
-    /// Returns the number of tokens of each response that count.
+    /// Returns the number of each response's tokens that count.
     #[getter]
     fn lengths<'py>(&self, py: Python<'py>) -> Bound<'py, PyArray1<i64>> {
         let layout = self.batch.layout();

@@ -6,7 +6,8 @@ use pyo3::prelude::*;
 
 pyo3::import_exception!(advlab, RecipeError);
 
-/// Makes an exception from diagnostics. It has the text of all diagnostics, and the message, location and help of the first.
+/// Makes an exception from diagnostics. The exception has all diagnostics as text, and the first diagnostic's message, location
+/// and help.
 pub fn raise(diagnostics: impl Into<Diagnostics>) -> PyErr {
     let diagnostics = translated(diagnostics.into());
     let text = diagnostics.render(false).trim_end().to_string();

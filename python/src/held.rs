@@ -131,7 +131,7 @@ impl Held {
         Ok(done)
     }
 
-    /// Does a step of a recipe that follows its file, and writes the step to the folder if there is one. `turns` is passed on to
+    /// Runs a step of a recipe that follows its file, and writes the step to the folder if there is one. `turns` is passed on to
     /// [`LiveRecipe::rows_are_turns`]; [`LiveRecipe::is_repeated`] then says whether to repeat the step.
     pub fn step(
         &mut self,

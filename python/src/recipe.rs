@@ -119,8 +119,9 @@ impl PyRecipe {
     }
 
     /// Computes the advantage by the newest version that passed its checks or, if that version fails, by an earlier version. If
-    /// `padded` is true, values per response become [B, T] too. `turns` is passed on to [`LiveRecipe::rows_are_turns`], and
-    /// `one_per` to [`Batch::with_one_advantage_per`]: the level (`response` or `trajectory`) and the reason.
+    /// `padded` is true, values per response become [B, T] too. `turns` is passed on to [`LiveRecipe::rows_are_turns`].
+    /// `one_per` is a level (`response` or `trajectory`) and a reason, which are passed on to
+    /// [`Batch::with_one_advantage_per`].
     fn _compute_advantage(
         &self,
         py: Python<'_>,
@@ -151,7 +152,7 @@ impl PyRecipe {
         of_advantage(py, step, f64, padded).map(Bound::unbind)
     }
 
-    /// Computes the loss by the version of the last step, so that all minibatches of an update use the same loss.
+    /// Computes the loss by the version of the last step, so that all minibatches of a step use the same loss.
     fn _compute_loss(&self, py: Python<'_>, batch: &PyBatch, f64: bool) -> PyResult<Py<PyDict>> {
         let loss = self.compute(py, |held| {
             let last = held.live.next_step().saturating_sub(1);

@@ -295,8 +295,7 @@ impl Run {
     }
 
     /// Runs the remaining steps. If `stop` is set, the run finishes the current step, writes a checkpoint, evaluates the policy
-    /// unless the step ended with an evaluation, and returns; during supervised fine-tuning, it returns after the current
-    /// update.
+    /// unless the step ended with an evaluation, and returns; in supervised fine-tuning, it returns after the current update.
     pub fn go(&mut self, stop: &AtomicBool, observer: &mut Observer<'_>) -> Result<Ending> {
         let is_stopped = || stop.load(Ordering::Relaxed);
         self.log_start(observer)?;

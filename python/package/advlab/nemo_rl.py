@@ -41,7 +41,7 @@ LATER = ("advantage_clip_low", "advantage_clip_high", "invalid_tool_call_advanta
 """The settings of `grpo`, or of `ppo` with SingleController, that change the advantages after the estimator."""
 
 PART = "async_rl.min_groups_for_streaming_train"
-"""SingleController's setting for the smallest number of prompts in a call; a smaller number than a step's makes several calls."""
+"""SingleController's setting for the smallest number of prompts in a call; below the number of a step, a step has several calls."""
 
 
 class AdvantageEstimator:
@@ -60,7 +60,7 @@ class AdvantageEstimator:
         later = ", ".join(f"`{name}`" for name in names if setting(config, name) is not None)
         if later:
             self.no_weights = f"{later} would change the weighted advantages"
-            warn_once(f"NeMo-RL changes the recipe's advantages afterwards, by {later}")
+            warn_once(f"NeMo-RL changes the recipe's advantages afterwards, because of {later}")
         prompts = setting(config, "ppo.num_prompts_per_step") or setting(config, "grpo.num_prompts_per_step") or 0
         if (setting(config, PART) or prompts) < prompts:
             part = f"SingleController calls the recipe for parts of a step: set `{PART}` to {prompts}, as `num_prompts_per_step`"

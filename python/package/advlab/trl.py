@@ -107,7 +107,7 @@ class GRPOMixin:
         **kwargs: Any,
     ):
         params = recipe_params or {}
-        # A subclass may add log-probs to a batch.
+        # A subclass of RLOOTrainer may add log-probs to a batch.
         refused = (TRL_RLOO if type(self) is RLOOTrainer else TRL).refused
         # A mistake is reported before a model is loaded, and on each process.
         watch(recipe, **refused, **params).close()
