@@ -2,7 +2,7 @@
 //!
 //! Answers are compared by their meaning, as exact numbers, decimals, quantities with units, lists, sets, tuples, intervals,
 //! matrices, equations, inequalities, functions of variables, choices or words. If a comparison cannot be decided, the answer
-//! counts as incorrect, and the verdict says that the pair is undecided.
+//! counts as incorrect: the verdict is [`Verdict::Undecided`] or, for an element of a list or a set, [`Verdict::Different`].
 //!
 //! ```
 //! use advlab_answers::{Verdict, answer, equal};

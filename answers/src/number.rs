@@ -1,4 +1,5 @@
-//! Exact numbers, and the limit on the work of one comparison. A comparison that exceeds the limit is undecided on every machine.
+//! Exact numbers, and the limit on the work of one comparison. The limit counts work and not time, so that verdicts are the same
+//! on every machine.
 
 use std::cell::Cell;
 

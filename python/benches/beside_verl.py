@@ -1,4 +1,4 @@
-"""Measures the cost of a recipe inside verl, without its hooks in reads of the mask, and the cost of verl's own function.
+"""Measures the time of a recipe inside verl, the part of this time outside the hooks, and the time of verl's own function.
 
 python python/benches/beside_verl.py      # a release build of advlab, verl 0.9
 

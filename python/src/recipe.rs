@@ -101,7 +101,7 @@ impl PyRecipe {
         })
     }
 
-    /// Returns the columns that the code of the newest version names, and whether these are all that it may read.
+    /// Returns the columns that the code of the newest version names, and whether the version may read only these columns.
     fn _columns(&self, py: Python<'_>) -> PyResult<(Vec<String>, bool)> {
         let newest = self.with(py, |held| held.live.newest())?;
         let named = newest.recipe().reads().iter().cloned().collect();

@@ -59,7 +59,8 @@ impl StreamKey {
         }
     }
 
-    /// Returns the stream at `index`. The index is the index of a prompt in its step, or of a response in its batch.
+    /// Returns the stream at `index`. The index is, for example, the index of a prompt in its step or of a response in its
+    /// batch.
     pub fn stream(&self, index: u64) -> RandomStream {
         let mut seed = [0; 32];
         seed[..8].copy_from_slice(&self.seed.to_le_bytes());

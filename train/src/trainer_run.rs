@@ -117,7 +117,7 @@ impl TrainerRun {
         }
     }
 
-    /// Begins a call. Its step is the trainer's step, raised if necessary so that no two calls have the same step. If the trainer
+    /// Begins a call. Its step is the trainer's step, raised if necessary so that no two rows have the same step. If the trainer
     /// has gone back to an earlier step, the folder's rows from that step on are moved to another file, and the returned message
     /// says so.
     pub fn begin(&mut self, theirs: Option<u64>) -> Result<Option<String>> {

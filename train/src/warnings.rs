@@ -16,7 +16,7 @@ const MESSAGES: [&str; 5] = [
     "{} of the groups have no signal: perhaps the prompts are too easy or too hard, or group_size is too small",
     "the entropy is only {}: sampled responses hardly differ; an entropy bonus, a smaller lr or Pass@k training keeps the entropy higher",
     "{} of the tokens are clipped: with fewer epochs, a smaller lr or wider bounds, fewer tokens are clipped",
-    "{} of the responses carry nearly all of the advantage: `advlab mass` shows which responses",
+    "few responses carry most of the advantage, effectively {} of them: `advlab mass` shows which responses",
     "responses are {} times as long as at first: `advlab mass` shows whether long responses get more of the advantage",
 ];
 

@@ -269,7 +269,7 @@ class LiveRecipe(_Hooks):
         if not self._refresh(timeout):
             raise TimeoutError(f"{self.name} has not been checked within {timeout} s")
         before, self._seen = self._seen, self.serial
-        # If a version failed at a step, the newest version is an earlier one again.
+        # If a version failed at a step, the newest version is an earlier version again.
         return self._seen > before
 
     def state_dict(self) -> dict[str, Any]:

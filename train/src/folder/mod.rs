@@ -208,7 +208,7 @@ fn lock(folder: &Path) -> Result<File> {
         match file.try_lock() {
             Err(TryLockError::WouldBlock) if started.elapsed() < PATIENCE => sleep(PATIENCE / 20),
             Err(TryLockError::WouldBlock) => {
-                let message = format!("{} is being written by another process", folder.display());
+                let message = format!("another process is writing to {}", folder.display());
                 let help = "wait until that process ends, or stop it with Ctrl-C";
                 return Err(Diagnostic::error(message).with_help(help).into());
             }

@@ -1,5 +1,5 @@
 //! The steps of a run. Each step samples groups, verifies the responses, builds the batch, and updates the policy with the newest
-//! version of the recipe.
+//! version of the recipe that succeeds.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
@@ -113,7 +113,7 @@ impl Run {
             ..Row::of_advantage(step, self.live.in_use().version(), summary)
         };
         let new = self.warnings.after(&row, &self.config.warnings);
-        // Warnings of a repeated step are skipped, because the observer has already received them.
+        // Warnings of a repeated step are skipped, because the log already has them.
         let is_repeated = !self.recorded.is_empty();
         for message in new.into_iter().filter(|_| !is_repeated) {
             self.log(&Notice::warning(step, message), &[], None, observer)?;

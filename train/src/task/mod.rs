@@ -31,7 +31,7 @@ use advlab::diagnostic::Diagnostic;
 pub const EVALUATION_SHARE: u8 = 16;
 
 /// If this many draws in a row are held out, an error says that the task has no training prompts. This can hardly be chance,
-/// because only a sixteenth of the prompts is held out.
+/// because only about a sixteenth of the prompts is held out.
 const DRAWS: usize = 1000;
 
 /// Returns the task that a configuration describes.
