@@ -218,7 +218,7 @@ fn text_of(
         let name = name.ok_or_else(|| {
             let known = list(names.iter().copied());
             let problem =
-                Diagnostic::error(format!("no field has one of the usual names of the {kind}: {known}"));
+                Diagnostic::error(format!("no field has a usual name for the {kind}: {known}"));
             problem.with_help(format!("`{kind}_field = \"NAME\"` names the field"))
         })?;
         *field = (*name).to_string();
@@ -396,7 +396,7 @@ mod tests {
         error(
             r#"{"q": 1}"#,
             &plain,
-            "line 1: no field has one of the usual names of the question",
+            "line 1: no field has a usual name for the question",
         );
         error("", &plain, "questions.jsonl: the file has no questions");
         let named = MathConfig {
