@@ -9,8 +9,7 @@ use super::value::value;
 use Symbol::{List, Measured, Or, Percent, Relation, Set, Tuple};
 use numbers::{at_points, numbers};
 
-/// The maximum length of a list that is compared in any order. A comparison with a larger set is undecided, unless both sets
-/// are written alike.
+/// The maximum length of a list that is compared in any order. A larger set equals only a set that is written alike.
 const LONGEST: usize = 64;
 
 /// Returns whether an answer equals the gold answer; `None` if that cannot be decided.

@@ -112,8 +112,8 @@ patterns! {
 }
 
 /// Returns the last line after `####` that as a whole is an answer, with true. Otherwise returns the text's last line, with
-/// false, if it follows `####`; it is an answer in words unless a phrase marks another answer. Headings, such as `#### Step 2`,
-/// are skipped.
+/// false, if it follows `####`; it is an answer in words unless a phrase marks another answer. Headings (`#### Step 2`) are
+/// skipped.
 fn behind_mark(source: &str) -> Option<(&str, bool)> {
     let mut last = None;
     // The limit suffices for the headings of a text, and bounds the work.

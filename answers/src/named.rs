@@ -255,8 +255,7 @@ fn chosen(runs: &[Run]) -> Option<usize> {
 /// Returns the value that a sentence names, as in `The largest $n$ is 34`: the last value after a verb or at the beginning or, if
 /// there is none, the last value. A value in a condition, as in `when n = 3`, is taken only if no value outside conditions is
 /// named. Joined values and the values of several cases are returned as one list. Returns `None` if the text denies or bounds the
-/// value, or if the text from the verb on has mathematics outside formulas, because a number may then be only a part of the
-/// answer.
+/// value, or if mathematics outside formulas follows the verb, because a number may be only a part of it.
 pub(super) fn named(text: &str) -> Option<String> {
     patterns! {
         /// Signs of mathematics outside a formula, or of a time. A number in such a text is only a part of an answer.

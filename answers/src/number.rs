@@ -1,5 +1,4 @@
-//! Exact numbers, and the limit on the work of one comparison. The limit counts work and not time, so that verdicts are the same
-//! on every machine.
+//! Exact numbers, and the limit on the work of one comparison. The limit is not a time, so that verdicts are the same everywhere.
 
 use std::cell::Cell;
 

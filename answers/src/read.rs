@@ -13,8 +13,7 @@ use label::label;
 /// The maximum number of bytes of an answer that is read. A longer answer is compared only as text.
 pub(super) const LONGEST: usize = 10_500;
 
-/// The maximum depth to which sums and factors are nested; a bracket takes two levels. A chain of unions has less than half as
-/// many operators.
+/// The maximum depth of nested sums and factors; a bracket takes two levels. Half of it bounds the length of a chain of unions.
 const DEEPEST: usize = 120;
 
 /// Returns the meaning of a cleaned answer; `None` if it is not mathematics, or cannot be read.

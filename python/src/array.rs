@@ -135,8 +135,7 @@ impl Array {
         Buffer<T>: Into<FloatBuffer>,
     {
         let ((_, width), (down, right)) = (self.shape, self.strides);
-        // The copy, in which half precision is widened, contains only the array's own numbers, not the numbers between its
-        // rows.
+        // The copy, in which half precision is widened, has only the array's own numbers, not the numbers between its rows.
         if size_of::<T>() == 2 || right != 1 && width > 1 {
             return self.view::<T>().into();
         }

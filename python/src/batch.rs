@@ -153,7 +153,6 @@ impl PyBatch {
         self.batch.step()
     }
 
-    /// Returns the names of all columns.
     fn _columns(&self) -> Vec<String> {
         let texts = self.batch.texts().map(|(name, _)| name);
         let names = self.batch.columns().chain(texts);

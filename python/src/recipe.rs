@@ -120,8 +120,7 @@ impl PyRecipe {
 
     /// Computes the advantage by the newest version that passed its checks or, if that version fails, by an earlier version. If
     /// `padded` is true, values per response become [B, T] too. `turns` is passed on to [`LiveRecipe::rows_are_turns`].
-    /// `one_per` is a level (`response` or `trajectory`) and a reason, which are passed on to
-    /// [`Batch::with_one_advantage_per`].
+    /// `one_per` is a level (`response` or `trajectory`) and a reason, for [`Batch::with_one_advantage_per`].
     fn _compute_advantage(
         &self,
         py: Python<'_>,
@@ -380,7 +379,6 @@ fn state_of(json: &str) -> PyResult<State> {
     State::from_json(&json?).map_err(raise)
 }
 
-/// Returns the parameters with their values.
 fn params(py: Python<'_>, recipe: &Recipe) -> PyResult<Py<PyDict>> {
     let params = PyDict::new(py);
     for (parameter, value) in recipe.params().iter() {

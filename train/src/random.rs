@@ -50,7 +50,7 @@ impl StreamKey {
     }
 
     /// Returns the family for a later turn of the step's responses, or for another attempt at the step. Turn and attempt change
-    /// the step's upper bits, which are equal in all steps because steps are far below 2^48.
+    /// the step's upper bits, which steps below 2^48 do not use.
     pub const fn again(self, turn: u8, attempt: u8) -> StreamKey {
         let other = ((turn as u64) << 48) | ((attempt as u64) << 56);
         StreamKey {
@@ -59,8 +59,7 @@ impl StreamKey {
         }
     }
 
-    /// Returns the stream at `index`. The index is, for example, the index of a prompt in its step or of a response in its
-    /// batch.
+    /// Returns the stream at `index`, such as the index of a prompt in its step or of a response in its batch.
     pub fn stream(&self, index: u64) -> RandomStream {
         let mut seed = [0; 32];
         seed[..8].copy_from_slice(&self.seed.to_le_bytes());

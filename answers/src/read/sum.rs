@@ -8,8 +8,7 @@ use super::super::units::unit;
 use super::factor::is_command_of_factor;
 use super::{Parser, joins};
 
-/// Returns whether this node can be part of a fraction of whole numbers: a whole number of at least 0, a product or a
-/// reciprocal.
+/// Returns whether this node can be part of a fraction of whole numbers: a number of at least 0, a product or a reciprocal.
 fn is_of_digits(part: &Expr) -> bool {
     match &part.symbol {
         Number(value, _) => value.is_integer() && !value.is_negative(),

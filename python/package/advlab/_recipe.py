@@ -226,13 +226,12 @@ def _restored(name: str, sources: dict[str, str], params: dict[str, Any], versio
 
 
 class LiveRecipe(_Hooks):
-    """A recipe that follows its file, as `watch` returns it: each step uses the newest version that passed its checks or, if that
-    version fails, an earlier version.
+    """A recipe that follows its file, as `watch` returns it.
 
-    A step is a call of `advantage`; `loss` uses the version of the last step. A save that fails its checks is reported once, and
-    the last good version stays in use. Steps log new events with the logger `advlab` of `logging`, and store them for `events`.
-    The first groups of the last batch are copied, because new versions are tried on them.
-    """
+    A step is a call of `advantage`, with the newest version that passed its checks or, if that version fails, with an earlier
+    version; `loss` uses the version of the last step. A save that fails its checks is reported once. Steps log new events with
+    the logger `advlab` of `logging`, and store them for `events`. The first groups of the last batch are copied, because new
+    versions are tried on them. """
 
     def __init__(self, *_: Any) -> None:
         # If a run never asks for its events, the oldest events are dropped.

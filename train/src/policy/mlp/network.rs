@@ -293,7 +293,6 @@ impl Forward {
         }
     }
 
-    /// Returns the tokens of each response.
     pub fn tokens(&self) -> impl Iterator<Item = Vec<u32>> {
         let responses = self.choices.iter();
         responses.map(|own| own.iter().map(|(token, _)| *token).collect())
