@@ -231,7 +231,8 @@ class LiveRecipe(_Hooks):
     A step is a call of `advantage`, with the newest version that passed its checks or, if that version fails, with an earlier
     version; `loss` uses the version of the last step. A save that fails its checks is reported once. Steps log new events with
     the logger `advlab` of `logging`, and store them for `events`. The first groups of the last batch are copied, because new
-    versions are tried on them. """
+    versions are tried on them.
+    """
 
     def __init__(self, *_: Any) -> None:
         # If a run never asks for its events, the oldest events are dropped.
