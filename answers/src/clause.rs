@@ -10,8 +10,8 @@ const NOT: &str = r"(?:n?[’']t|\s*not|\s+never)\b";
 /// Words that say that a value is no answer.
 const WRONG: &str = "(?:wrong|incorrect|false|impossible|excluded)";
 
-/// Returns whether the words directly before or behind a value refute it, as in `is not 5`, `more than 5` and `5 is wrong`. In a text
-/// without a phrase that marks the answer, other words of denial may be about something else.
+/// Returns whether the words directly before or after a value refute it, as in `is not 5`, `more than 5` and `5 is wrong`. In a
+/// text without a phrase that marks the answer, other words of denial may be about something else.
 pub(super) fn is_refuted([before, behind]: [&str; 2]) -> bool {
     patterns! {
         BEFORE = {
@@ -24,11 +24,11 @@ pub(super) fn is_refuted([before, behind]: [&str; 2]) -> bool {
     BEFORE.is_match(before) || BEHIND.is_match(behind)
 }
 
-/// Returns whether the words before and behind a value deny or bound the value, as in `not 5`, `less than 5` and `5 or more`.
+/// Returns whether the words before or after a value deny or bound the value, as in `not 5`, `less than 5` and `5 or more`.
 pub(super) fn is_denied([before, behind]: [&str; 2]) -> bool {
     patterns! {
         DENIAL = r"(?i)\b(?:not|never|neither|nor|cannot|unknown|unlikely|impossible|hardly)\b|n[’']t\b";
-        /// A clause before the value's own clause, or about something else than the value, as in `those that are not prime are 5`.
+        /// A clause before the value's own clause, or about something else, as in `those that are not prime are 5`.
         OTHER = {
             let before = r"(?s:.*)(?:[.;]\s|,\s+(?:and|but|so|it|we|the|hence|thus|therefore|then)\b)";
             let verb = r"\b(?:is|are|was|were|equals?)\b";
@@ -59,7 +59,7 @@ pub(super) fn is_denied([before, behind]: [&str; 2]) -> bool {
 /// The words that begin a case.
 pub(super) const CASES: &str = "if|when|whenever|unless|otherwise|else|in (?:the )?case";
 
-/// Returns whether the text behind a value begins with a case of the value, after at most one word such as a unit.
+/// Returns whether the text after a value begins with a case of the value, after at most one word such as a unit.
 pub(super) fn is_case(behind: &str) -> bool {
     patterns! {
         CASE = {

@@ -53,7 +53,7 @@ static SHORT: LazyLock<HashMap<&str, String>> = LazyLock::new(|| {
     short
 });
 
-/// Returns the parser's spelling of a command or of a sign outside ASCII.
+/// Returns the parser's spelling of a command or a sign.
 fn spelled(sign: &str) -> Cow<'_, str> {
     if let Some(short) = SHORT.get(sign) {
         return short.into();

@@ -9,7 +9,7 @@ use super::value::value;
 use Symbol::{List, Measured, Or, Percent, Relation, Set, Tuple};
 use numbers::{at_points, numbers};
 
-/// The maximum length of a list that is compared in any order, and the maximum size of a set that is compared at all.
+/// The maximum length of a list that is compared in any order. A larger set equals only a set that is written alike.
 const LONGEST: usize = 64;
 
 /// Returns whether an answer equals the gold answer; `None` if that cannot be decided.
@@ -142,7 +142,8 @@ fn all(mut verdicts: impl Iterator<Item = Option<bool>>) -> Option<bool> {
 }
 
 /// Compares two lists in any order, or in the given order if they have more than [`LONGEST`] elements. If only one list has
-/// values with different names, the lists are compared in the given order if the other list has no names, and differ otherwise.
+/// values with different names, and the lists do not give roots of the same unknown, they are compared in the given order if
+/// the other list has no names, and differ otherwise.
 fn lists(golds: &[Expr], answers: &[Expr]) -> Option<bool> {
     let has_order = have_names(golds) != have_names(answers);
     if has_order && unknown(golds).is_some() && unknown(golds) == unknown(answers) {

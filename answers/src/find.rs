@@ -18,7 +18,7 @@ const END: usize = 20_000;
 
 /// The result of the search for the marks of an answer in a text.
 pub(super) enum Found {
-    /// There is a mark, but no answer: an empty box or tag, a box that is never closed, or thoughts that do not end.
+    /// There is no answer: a box or tag is empty, a box is never closed, the thoughts do not end, or no phrase names an answer.
     Nothing,
     Answer(String),
     /// The text after a mark or inside a tag; it contains the answer, or is the answer in words.
@@ -111,11 +111,12 @@ patterns! {
     BOX = r"\\(?:boxed|fbox)\s*(?:\{|$)";
 }
 
-/// Returns the last line after `####` that as a whole is an answer, with true; otherwise the line at the end of the text, which
-/// is an answer in words if no phrase marks another. Headings of Markdown, such as `#### Step 2`, are no marks.
+/// Returns the last line after `####` that as a whole is an answer, with true. Otherwise returns the text's last line, with
+/// false, if it follows `####`; it is an answer in words unless a phrase marks another answer. Headings (`#### Step 2`) are
+/// skipped.
 fn behind_mark(source: &str) -> Option<(&str, bool)> {
     let mut last = None;
-    // This is enough for the headings of a text, and bounds the work.
+    // The limit suffices for the headings of a text, and bounds the work.
     for (at, mark) in source.rmatch_indices("####").take(20) {
         let tail = source[at + mark.len()..].trim();
         let line = tail.lines().next().unwrap_or_default().trim();
@@ -230,7 +231,7 @@ fn behind_phrase(text: &str, gold: &str) -> Option<Found> {
             let heading = r"(?im:^[#\s]*(?:the )?final answers?[ \t]*$|^#+[ \t]*answers?[ \t]*$)";
             format!(r"(?:{phrase}|{chinese}|{choice}|{heading})[:： *\n\t]*")
         };
-        /// Words that deny the phrase behind them, as in `I do not think that the answer is 5`.
+        /// Words that deny the phrase after them, as in `I do not think that the answer is 5`.
         DENIAL = {
             let denials = r"\b(?:not|never|nobody|no one|doubt|wrong|false|incorrect|unlikely|impossible|untrue|cannot)|n[’']t";
             let verbs = "thinks?|believes?|says?|know|mean|claims?|agree|feel|be|to|true|certain|sure|likely|possible|correct|\
@@ -256,7 +257,7 @@ fn behind_phrase(text: &str, gold: &str) -> Option<Found> {
     };
     let is_denied = |phrase: &&Match| DENIAL.is_match(near(text, phrase.start(), 100));
     let named = phrases.iter().rev().filter(|phrase| !is_denied(phrase));
-    // This is enough for phrases that name no answer, and bounds the work.
+    // The limit suffices for phrases that name no answer, and bounds the work.
     for phrase in named.take(100) {
         let found = first_of(&text[phrase.end()..]);
         if phrase == first || !is_idle(found.as_ref(), gold) {
@@ -266,8 +267,8 @@ fn behind_phrase(text: &str, gold: &str) -> Option<Found> {
     Some(Found::Nothing)
 }
 
-/// Returns whether the words behind a phrase name no answer although the reference is a value or a choice, as in `The answer is
-/// rounded`. What retracts an answer, such as `The answer is wrong`, counts as an answer.
+/// Returns whether the words after a phrase name no answer although the reference is a value or a choice, as in `The answer is
+/// rounded`. A retraction, such as `The answer is wrong`, counts as an answer.
 fn is_idle(found: Option<&Found>, gold: &str) -> bool {
     patterns!(NAMES = r"[0-9$\\]|\b(?:[A-J]|wrong|incorrect|false)\b");
     let Some(Found::Sentence(sentence)) = found else {
@@ -280,7 +281,7 @@ fn is_idle(found: Option<&Found>, gold: &str) -> bool {
 /// Returns the answer at the beginning of a text: a list of formulas, a number, or a sentence.
 fn first_of(tail: &str) -> Option<Found> {
     patterns! {
-        /// What follows the name of a value, as in `$x$ = 5`.
+        /// The text after the name of a value, as in `$x$ = 5`.
         VERB = r"^\s*(?:[=≈:]|(?:is|are|equals?)\b)";
     }
     let formulas = formulas(tail);

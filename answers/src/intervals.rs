@@ -12,7 +12,7 @@ fn is_region(expr: &Expr) -> bool {
     matches!(expr.symbol, Interval(_) | Joined(_)) || expr.is(REALS) || is_inequality(expr)
 }
 
-/// Returns whether this is an inequality, several inequalities, or one of several regions.
+/// Returns whether this is an inequality, a list of inequalities, or a choice between regions (`or`).
 fn is_inequality(expr: &Expr) -> bool {
     match expr.symbol {
         Relation(sign) => sign != "=",
@@ -23,7 +23,7 @@ fn is_inequality(expr: &Expr) -> bool {
 }
 
 /// Returns whether two sets are the same. They are compared at all ends, at a point between any two neighbouring ends, and at a
-/// point beyond each outermost end. Returns `None` if one of the sets is not a set of numbers, if both are tuples or lists, or if
+/// point beyond each outermost end. Returns `None` if one of the sets is not a set of numbers, if neither is a region, or if
 /// there are several variables.
 pub(super) fn same(a: &Expr, b: &Expr) -> Option<bool> {
     if !is_region(a) && !is_region(b) || Expr::variables(&[a, b]).len() > 1 {

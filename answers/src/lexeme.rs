@@ -75,8 +75,8 @@ pub(super) fn is_name(word: &str) -> bool {
     function(word).is_some() || NAMES.split(' ').any(|own| own == word)
 }
 
-/// Returns whether a text consists of letters only, and some of these form a word. `odd` is a word and not a product; `sin x` is
-/// a function; `xy` is a product, because its letters name variables.
+/// Returns whether a text has no characters other than letters, blanks, commas, braces and `\text`, and contains at least one
+/// word. `odd` is a word and not a product; `sin x` is a function; `xy` is a product, because its letters name variables.
 pub(super) fn is_words(text: &str) -> bool {
     patterns!(KNOWN = r"^(?:(?i:and|or)|\pL|[k-np-tv-z]{2,3})$");
     let text = text.replace("\\text", " ").replace(['{', '}', ','], " ");

@@ -2,7 +2,7 @@
 //!
 //! Answers are compared by their meaning, as exact numbers, decimals, quantities with units, lists, sets, tuples, intervals,
 //! matrices, equations, inequalities, functions of variables, choices or words. If a comparison cannot be decided, the answer
-//! counts as incorrect, and the verdict says that the pair is undecided.
+//! counts as incorrect: the verdict is [`Verdict::Undecided`] or, for an element of a list or a set, [`Verdict::Different`].
 //!
 //! ```
 //! use advlab_answers::{Verdict, answer, equal};
@@ -84,14 +84,14 @@ pub fn compared(gold: &str, completion: &str) -> (Verdict, Option<String>, Optio
     (verdict, gold, answer)
 }
 
-/// Returns the answer of a text. The last mark, such as `<answer>`, `\boxed{}`, `####` or `answer is`, gives the answer. If the
-/// text has no mark, its answer is the whole text if that is one line of mathematics, and otherwise its last formula or number.
+/// Returns the answer of a text. A mark such as `<answer>`, `\boxed{}`, `####` or `answer is` gives the answer. Without a mark,
+/// it is the whole text if that is a choice or one line of mathematics, else the last formula or number.
 pub fn answer(text: &str) -> Option<String> {
     number::begin();
     of_completion(text, "")
 }
 
-/// Returns the answer of a reference solution, which is its whole text if it has no mark. Returns `None` if there is no answer.
+/// Returns the answer of a reference solution, or its whole text if it has no mark. Returns `None` if there is no answer.
 pub fn reference(gold: &str) -> Option<String> {
     number::begin();
     let answer = match find::marked(gold, "") {
@@ -104,13 +104,13 @@ pub fn reference(gold: &str) -> Option<String> {
     Some(answer).filter(|answer| !answer.is_empty())
 }
 
-/// Returns the model's turns in the text of a dialogue whose tokens of turns were kept.
+/// Returns the model's turns in the text of a dialogue that still has its turn tokens.
 pub fn turns(text: &str) -> Vec<String> {
     turn::turns(text, true)
 }
 
-/// Returns the answer of a completion. A first turn without any answer is not that of a base model that went on with the next
-/// question, so the last turn may have the answer.
+/// Returns the answer of a completion. If the first turn has no answer, the last turn is searched: a base model that goes on
+/// with the next question has given its answer in the first turn.
 fn of_completion(completion: &str, gold: &str) -> Option<String> {
     of_turn(completion, gold).or_else(|| {
         let turns = turn::has_tags(completion).then(|| turns(completion));
@@ -127,7 +127,7 @@ fn of_turn(turn: &str, gold: &str) -> Option<String> {
         Found::Sentence(sentence) => Some(of_sentence(sentence, gold)),
         Found::Text(text) if is_whole(&text, gold) => Some(text).filter(|text| !text.is_empty()),
         Found::Text(text) => {
-            // A choice such as `B) 36%` is a line of its own at the end, and the only such line.
+            // A choice such as `B) 36%` counts only if it is the last line and no other line is a choice.
             let is_choice = |line: &&str| text::choice(&cleaned(line)).is_some();
             let mut choices = text.lines().filter(is_choice);
             let choice = text::choice(gold).and_then(|_| choices.next());
@@ -149,14 +149,14 @@ fn of_sentence(sentence: String, gold: &str) -> String {
         return lines.collect::<Vec<&str>>().join(", ");
     }
     let clean = cleaned(&sentence);
-    // A sentence that equals the reference is kept whole only if the reference is in words.
+    // A sentence that equals a reference in words is kept whole.
     if find::is_whole(&sentence, &clean) || is_text(&clean, gold) && read(gold).is_none() {
         return sentence;
     }
     named::named(&sentence).unwrap_or(sentence)
 }
 
-/// Returns whether a text as a whole is an answer: mathematics, or the reference in words.
+/// Returns whether a text as a whole is an answer: a choice, a line of mathematics, or the reference's text.
 fn is_whole(text: &str, gold: &str) -> bool {
     text.len() <= read::LONGEST && {
         let clean = cleaned(text);
@@ -164,7 +164,7 @@ fn is_whole(text: &str, gold: &str) -> bool {
     }
 }
 
-/// Returns whether two cleaned texts are the same apart from case, articles, blanks and punctuation.
+/// Returns whether two cleaned texts are the same once they are folded.
 fn is_text(text: &str, gold: &str) -> bool {
     !gold.is_empty() && text::folded(text) == text::folded(gold)
 }

@@ -101,7 +101,7 @@ pub(super) fn joint(between: &str) -> Option<Joint> {
             format!(r"(?i)^(?:[\s{{}}()*&]|\\text|\\\\|{own})*$")
         };
     }
-    // A longer text has words that do not join values.
+    // A longer text is assumed to have words that do not join values.
     let text = Some(between).filter(|text| text.len() <= 200)?;
     let spelled = spelled_out(text);
     let found = JOINT.captures(&spelled)?;
@@ -140,7 +140,7 @@ struct Run<'t> {
     is_named: bool,
     /// Whether the values belong to a condition, as in `if n = 3`.
     is_conditional: bool,
-    /// Whether a case of the values follows them, or `otherwise` precedes them.
+    /// Whether the values belong to a case, such as `if n is odd` or `otherwise`, before or after them.
     is_case: bool,
     start: usize,
     /// The text between the previous run and this run, and between this run and the next run.
@@ -222,7 +222,7 @@ fn runs(text: &str) -> (Vec<Run<'_>>, Vec<usize>) {
 }
 
 /// Returns the values of several cases as a list, as in `5 if n is odd and 6 if n is even`; `None` if there are no such cases, or
-/// if the run at a position is none of them.
+/// if the run at `at` belongs to none.
 fn cases(runs: &[Run], at: usize) -> Option<String> {
     let cases = runs.iter().filter(|run| run.is_case && runs[at].is_case);
     let values = cases.flat_map(|run| &run.values);
@@ -242,8 +242,8 @@ pub(super) fn has_condition(text: &str) -> bool {
     runs.iter().any(|run| run.is_conditional || run.is_case)
 }
 
-/// Returns the position of the last values that are named and belong to no condition; if there are none, of the last values that
-/// are named, or belong to no condition.
+/// Returns the position of the last run that is named and belongs to no condition. If there is none, returns the position of the
+/// last named run, else of the last run without a condition, else of the last run.
 fn chosen(runs: &[Run]) -> Option<usize> {
     let last = |is_it: fn(&Run) -> bool| runs.iter().rposition(is_it);
     last(|run| run.is_named && !run.is_conditional)
@@ -253,9 +253,9 @@ fn chosen(runs: &[Run]) -> Option<usize> {
 }
 
 /// Returns the value that a sentence names, as in `The largest $n$ is 34`: the last value after a verb or at the beginning or, if
-/// there is none, the last value. A value in a condition, as in `when n = 3`, is named only if there is no other value. Joined values
-/// and the values of several cases are returned as one list. Returns `None` if the text denies or bounds the value, or if the
-/// text from the verb on has mathematics outside formulas, because a number may then be only a part of the answer.
+/// there is none, the last value. A value in a condition, as in `when n = 3`, is taken only if no value outside conditions is
+/// named. Joined values and the values of several cases are returned as one list. Returns `None` if the text denies or bounds the
+/// value, or if mathematics outside formulas follows the verb, because a number may be only a part of it.
 pub(super) fn named(text: &str) -> Option<String> {
     patterns! {
         /// Signs of mathematics outside a formula, or of a time. A number in such a text is only a part of an answer.
@@ -291,7 +291,7 @@ pub(super) fn named(text: &str) -> Option<String> {
     Some(list(run.values))
 }
 
-/// Returns the value behind a label, as in `\text{Total: } 12` and `\text{The total is } 12`; `None` if the label denies or bounds
+/// Returns the value after a label, as in `\text{Total: } 12` and `\text{The total is } 12`; `None` if the label denies or bounds
 /// the value, or is a condition.
 pub(super) fn without_label(text: &str) -> Option<&str> {
     patterns! {
@@ -306,16 +306,16 @@ pub(super) fn without_label(text: &str) -> Option<&str> {
         .filter(|_| !WRONG.is_match(label) && !is_denied([label, ""]) && !is_conditional(label, ""))
 }
 
-/// Returns the last formula or number of a text, with the values before it if an `and` or `or` joins them to it. A last value behind
-/// a word such as `if` is skipped if its sentence names another, and several cases are returned as one list. Returns `None` if the
-/// words directly around the value refute it.
+/// Returns the last formula or number of a text, with the values before it if an `and` or `or` joins them to it. A last value
+/// after a word such as `if` is skipped if its sentence names another value, and several cases are returned as one list. Returns
+/// `None` if the words around the value refute it.
 pub(super) fn last_of(text: &str) -> Option<String> {
     patterns! {
         STOP = r"[.?!]\s|\n\s*\n";
         IF = format!(r"(?i)^[^,;.]*\b(?:{CASES})\b[^,;.]*$");
-        /// What stands before the last number of a computation, as in `480 + 240, or 720`.
+        /// The text before the last number of a computation, as in `480 + 240, or 720`.
         SIGN = r"[0-9)%]\s*[-−+*×÷/x]\s*\$*$";
-        /// What stands behind the result of a computation, as in `8 x 21 = 168 slices in 21 pizzas`.
+        /// The text after the result of a computation, as in `8 x 21 = 168 slices in 21 pizzas`.
         IN = r"(?i)^[^,;.=\n]*\b(?:in|for|per|after|with|on|at|of|to|by|from|each|every)(?: \pL+)? [$(]*$";
     }
     let items = items(text);

@@ -1,4 +1,4 @@
-//! Exact numbers, and the limit on the work of one comparison. A comparison that exceeds the limit is undecided on every machine.
+//! Exact numbers, and the limit on the work of one comparison. The limit is not a time, so that verdicts are the same everywhere.
 
 use std::cell::Cell;
 

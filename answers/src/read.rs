@@ -13,7 +13,7 @@ use label::label;
 /// The maximum number of bytes of an answer that is read. A longer answer is compared only as text.
 pub(super) const LONGEST: usize = 10_500;
 
-/// The maximum number of nested fractions, roots, powers and brackets; a chain of unions may have half as many.
+/// The maximum depth of nested sums and factors; a bracket takes two levels. Half of it bounds the length of a chain of unions.
 const DEEPEST: usize = 120;
 
 /// Returns the meaning of a cleaned answer; `None` if it is not mathematics, or cannot be read.
@@ -77,7 +77,7 @@ const BARS: [&str; 3] = [":", "|", "\\mid"];
 struct Parser<'t> {
     lexemes: &'t [Lexeme],
     at: usize,
-    /// The number of digits of the current number that were read, because the number in `\frac12` is two arguments.
+    /// The number of digits of the current number that have been read: in `\frac12`, one number gives two arguments.
     taken: usize,
     depth: usize,
     /// Whether the position is inside `| |` or `\{ \}`, where a bar ends a value.

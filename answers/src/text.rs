@@ -46,8 +46,7 @@ pub(super) fn folded(text: &str) -> String {
     POINTS.replace_all(&text, "$1$2").replace(' ', "")
 }
 
-/// Returns the letter of a choice in a cleaned text, such as `B`, `(B)`, `B. 42`, `B)42`, `B (42)` and `Option B`,
-/// and the text behind it.
+/// Returns the letter of a choice, such as `B`, `(B)`, `B. 42`, `B)42`, `B (42)` and `Option B`, and the text after the letter.
 pub(super) fn choice(text: &str) -> Option<(char, String)> {
     patterns! {
         /// `(A)+1` is no choice.
@@ -79,7 +78,7 @@ pub(super) fn named_ratio(text: &str) -> Option<&str> {
     is_ratio(ratio).then_some(ratio.trim())
 }
 
-/// Returns the last `most` bytes of a text before a position.
+/// Returns the text directly before a position, at most `most` bytes of it.
 pub(super) fn near(text: &str, end: usize, most: usize) -> &str {
     let mut starts = end.saturating_sub(most)..=end;
     starts.find_map(|at| text.get(at..end)).unwrap_or_default()

@@ -162,7 +162,7 @@ pub(super) fn has_tags(text: &str) -> bool {
     START.is_match(text) || starts.any(begins_tag)
 }
 
-/// Returns the model's own words, without thoughts and tools; `None` if the text has only thoughts that do not end.
+/// Returns the model's own words, without thoughts and tools; `None` if thoughts begin in the text, but none end.
 pub(super) fn own(text: &str) -> Option<String> {
     patterns! {
         /// The end of thoughts. `analysis .. assistantfinal` is from gpt-oss without its special tokens: only the channels' names

@@ -76,8 +76,8 @@ pub(super) fn value(expr: &Expr, at: &dyn Fn(&str) -> Option<Rational>) -> Optio
     })
 }
 
-/// Returns the square of a product or a quotient of rational numbers and their square roots, exactly; `None` for any other
-/// expression.
+/// Returns the exact square of a product or quotient of rational numbers and their square roots; `None` if the square is not
+/// known to be rational.
 pub(super) fn square(expr: &Expr) -> Option<Rational> {
     let exact = |expr: &Expr| constant(expr)?.exact().cloned();
     let parts = &expr.parts;

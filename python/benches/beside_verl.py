@@ -1,9 +1,9 @@
-"""What a recipe costs inside verl: everything but the kernel, against one read of the mask, and verl's own functions beside it.
+"""Measures the time of a recipe inside verl, the part of this time outside the hooks, and the time of verl's own function.
 
 python python/benches/beside_verl.py      # a release build of advlab, verl 0.9
 
-Calls take turns, so that whatever else the machine does meets all of them alike, and each begins with nothing of the batch in the
-caches, as in a trainer, which has done a whole step since the last one. Of each the shortest time counts.
+The calls alternate, so that other load on the machine affects all of them alike. Before each call, other memory is read, so that
+nothing of the batch is in the caches, as after a training step. The shortest time of each call is printed.
 """
 
 import sys
@@ -19,7 +19,7 @@ from advlab import _trainers
 
 
 def best(calls, times=11):
-    """The shortest of some times of each call, in milliseconds."""
+    """Returns the shortest of the times of each call, in milliseconds."""
     others = torch.zeros(1 << 28)
     took = {name: [] for name in calls}
     for _ in range(times):
@@ -62,7 +62,7 @@ def case(rows, width, names):
 
 
 def main():
-    print("| | whole call, ms | hooks, ms | around them, ms | without the rewards' sums, which verl's take too | verl's own, ms |")
+    print("| | whole call, ms | hooks, ms | around them, ms | without the sums of rewards, which verl's function also computes | verl's own, ms |")
     print("|---|---|---|---|---|---|")
     sizes = [(8192, 4096), (1024, 8192)] if len(sys.argv) < 3 else [(int(sys.argv[1]), int(sys.argv[2]))]
     for rows, width in sizes:

@@ -1,4 +1,4 @@
-//! Reads and makes NumPy arrays. Token columns of f32 and f64 with contiguous rows are read in place; others are copied.
+//! Reads and makes NumPy arrays. Token columns of f32 and f64 with contiguous rows are read in place; other columns are copied.
 
 use std::sync::LazyLock;
 
@@ -135,7 +135,7 @@ impl Array {
         Buffer<T>: Into<FloatBuffer>,
     {
         let ((_, width), (down, right)) = (self.shape, self.strides);
-        // The copy, in which half precision is widened, contains only the array's own numbers, not those between its rows.
+        // The copy, in which half precision is widened, has only the array's own numbers, not the numbers between its rows.
         if size_of::<T>() == 2 || right != 1 && width > 1 {
             return self.view::<T>().into();
         }
@@ -169,8 +169,8 @@ impl<T> AsRef<[T]> for Memory<T> {
     }
 }
 
-/// Converts computed values to NumPy arrays. Values per response become [B], unless `padded` is true. Values per token become [B,
-/// T], with 0 where the mask is 0, or rows of different lengths if the input was ragged.
+/// Converts computed values to NumPy arrays. Values per response become [B] or, if `padded` is true, [B, T] as values per token
+/// do. Values per token become [B, T], with 0 where the mask is 0, or rows of different lengths if the input was ragged.
 pub fn to_numpy<'py>(
     py: Python<'py>,
     computed: Computed,

@@ -153,7 +153,6 @@ impl PyBatch {
         self.batch.step()
     }
 
-    /// Returns the names of all columns.
     fn _columns(&self) -> Vec<String> {
         let texts = self.batch.texts().map(|(name, _)| name);
         let names = self.batch.columns().chain(texts);
@@ -174,7 +173,7 @@ impl PyBatch {
         Ok(responses.map(id).collect())
     }
 
-    /// Returns the number of tokens of each response that count.
+    /// Returns the number of each response's tokens that count.
     #[getter]
     fn lengths<'py>(&self, py: Python<'py>) -> Bound<'py, PyArray1<i64>> {
         let layout = self.batch.layout();

@@ -6,7 +6,7 @@ use pyo3::prelude::*;
 
 pyo3::import_exception!(advlab, RecipeError);
 
-/// Makes an exception from diagnostics. It has the text of all diagnostics, and the message, location and help of the first.
+/// Makes an exception with the text of all diagnostics, and with the message, location and help of the first diagnostic.
 pub fn raise(diagnostics: impl Into<Diagnostics>) -> PyErr {
     let diagnostics = translated(diagnostics.into());
     let text = diagnostics.render(false).trim_end().to_string();

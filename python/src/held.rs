@@ -45,7 +45,7 @@ pub struct Held {
     /// The serial number with which a resumed run began, from which its new versions are counted.
     pub first_serial: u64,
     pub record: Option<TrainerRun>,
-    /// Whether no failure to write to the folder has been reported since the last step that was written.
+    /// False from a reported failure to write to the folder until a step is written again.
     is_recorded: bool,
     /// The events that the caller has not fetched yet.
     pub events: Vec<EventFields>,
@@ -131,7 +131,7 @@ impl Held {
         Ok(done)
     }
 
-    /// Does a step of a recipe that follows its file, and writes the step to the folder if there is one. `turns` is passed on to
+    /// Runs a step of a recipe that follows its file, and writes the step to the folder if there is one. `turns` is passed on to
     /// [`LiveRecipe::rows_are_turns`]; [`LiveRecipe::is_repeated`] then says whether to repeat the step.
     pub fn step(
         &mut self,
@@ -176,7 +176,7 @@ impl Held {
     }
 
     /// Writes to the folder, if there is one, and returns false if that fails. The run then continues without the row. The
-    /// failure becomes an event, but only once until a step is written again.
+    /// failure becomes an event; further failures do not, until a step is written again.
     fn record(
         &mut self,
         write: impl FnOnce(&mut TrainerRun, &LiveRecipe) -> Result<(), Diagnostics>,

@@ -101,7 +101,7 @@ impl PyRecipe {
         })
     }
 
-    /// Returns the columns that the code of the newest version names, and whether these are all that it may read.
+    /// Returns the columns that the code of the newest version names, and whether the version may read only these columns.
     fn _columns(&self, py: Python<'_>) -> PyResult<(Vec<String>, bool)> {
         let newest = self.with(py, |held| held.live.newest())?;
         let named = newest.recipe().reads().iter().cloned().collect();
@@ -119,8 +119,8 @@ impl PyRecipe {
     }
 
     /// Computes the advantage by the newest version that passed its checks or, if that version fails, by an earlier version. If
-    /// `padded` is true, values per response become [B, T] too. `turns` is passed on to [`LiveRecipe::rows_are_turns`], and
-    /// `one_per` to [`Batch::with_one_advantage_per`]: the level (`response` or `trajectory`) and the reason.
+    /// `padded` is true, values per response become [B, T] too. `turns` is passed on to [`LiveRecipe::rows_are_turns`].
+    /// `one_per` is a level (`response` or `trajectory`) and a reason, for [`Batch::with_one_advantage_per`].
     fn _compute_advantage(
         &self,
         py: Python<'_>,
@@ -151,7 +151,7 @@ impl PyRecipe {
         of_advantage(py, step, f64, padded).map(Bound::unbind)
     }
 
-    /// Computes the loss by the version of the last step, so that all minibatches of an update use the same loss.
+    /// Computes the loss by the version of the last step, so that all minibatches of a step use the same loss.
     fn _compute_loss(&self, py: Python<'_>, batch: &PyBatch, f64: bool) -> PyResult<Py<PyDict>> {
         let loss = self.compute(py, |held| {
             let last = held.live.next_step().saturating_sub(1);
@@ -379,7 +379,6 @@ fn state_of(json: &str) -> PyResult<State> {
     State::from_json(&json?).map_err(raise)
 }
 
-/// Returns the parameters with their values.
 fn params(py: Python<'_>, recipe: &Recipe) -> PyResult<Py<PyDict>> {
     let params = PyDict::new(py);
     for (parameter, value) in recipe.params().iter() {

@@ -137,7 +137,7 @@ def test_a_folder_that_is_opened_again_closes_the_writer_before(script, tmp_path
     with pytest.raises(advlab.RecipeError, match="not here"):
         advlab.watch(path, folder=folder, _refuses={"advantage": "not here"})
     other = script(MEAN, "other.rhai")
-    with pytest.raises(advlab.RecipeError, match="being written"):
+    with pytest.raises(advlab.RecipeError, match="another process is writing to"):
         advlab.watch(other, folder=folder)
     before.advantage(step=1, **columns(0))
     with advlab.watch(path, folder=f"{folder}/") as live:
@@ -182,7 +182,7 @@ def test_another_runs_folder_is_refused(script, tmp_path):
     with advlab.watch(script(MEAN), folder=tmp_path / "x"):
         code = "import sys, advlab; advlab.watch(*sys.argv[1:2], folder=sys.argv[2])"
         other = python("-c", code, script(MEAN), tmp_path / "x")
-    assert "being written" in other.stderr
+    assert "another process is writing to" in other.stderr
 
 
 FULL = """

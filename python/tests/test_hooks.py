@@ -154,7 +154,7 @@ def without_tokens_in_rllm(turns=True):
 def test_a_batch_of_rejected_responses_is_no_step_and_ends_no_run(recipe, caplog, call, expected, text):
     recipe(text)
     assert call() == expected
-    assert "does no step, because no token of the batch counts" in caplog.text
+    assert "runs no step, because no token of the batch counts" in caplog.text
     # The state is as before.
     assert [live.state_dict()["state"] for live in _trainers._live.values()] == [{"calls": 0}]
 

@@ -112,7 +112,7 @@ fn together(trials: &Trials, rounds: usize) {
             for output in ended {
                 let text = String::from_utf8(output.stderr).unwrap();
                 let why = [
-                    "being written by another",
+                    "another process is writing to",
                     "is not empty",
                     "has done 9 steps already",
                 ];

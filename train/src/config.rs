@@ -69,8 +69,8 @@ pub struct Config {
     pub warnings: WarningConfig,
     pub math: MathConfig,
     pub transformer: TransformerConfig,
-    /// The mode that says when native kernels compute the hooks of built-ins (`--native`). The configuration file has no such
-    /// key, because a run's numbers do not depend on the mode.
+    /// When native kernels compute the hooks of built-ins (`--native`). The configuration file has no such key, because a run's
+    /// numbers do not depend on the mode.
     #[serde(skip)]
     pub native: Mode,
 }

@@ -15,7 +15,7 @@ pub(super) fn io(doing: &str, path: impl AsRef<Path>) -> impl FnOnce(io::Error) 
     let message = format!("cannot {doing} {}", path.as_ref().display());
     move |error| {
         let mut problem = Diagnostic::error(format!("{message}: {error}"));
-        // After the first of these, the user can continue the run, because everything that was written before is intact.
+        // If the disk is full, the run can be continued later, because everything that was written before is intact.
         problem.help = match error.kind() {
             ErrorKind::StorageFull | ErrorKind::QuotaExceeded => Some(
                 "free some space, then continue with `advlab train --resume` and the run's folder",

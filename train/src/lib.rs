@@ -2,8 +2,8 @@
 //!
 //! - A [`task`] draws prompts and verifies responses; a [`policy`] samples and scores responses and follows a gradient.
 //! - [`Run`] is the training loop with its folder. Each step samples groups of responses, verifies them, builds the batch,
-//!   computes the advantage with the newest version of the recipe, and updates the policy in epochs of minibatches; some steps
-//!   end with an evaluation. A run can be stopped at any moment and resumed with the same numbers; [`Replay`] repeats it.
+//!   computes the advantage with the newest version of the recipe that succeeds, and updates the policy in epochs of minibatches;
+//!   some steps end with an evaluation. A run can be stopped at any moment and resumed with the same numbers; [`Replay`] repeats it.
 //! - [`Config`] has the settings of a run, and an [`Event`] is a report of a run to its observer.
 //!
 //! ```

@@ -19,7 +19,7 @@ pub enum Purpose {
     Responses = 3,
     /// The tokens of responses that are only evaluated.
     EvaluationResponses = 4,
-    /// The order in which an epoch goes through its minibatches.
+    /// The order in which an epoch's groups are divided into minibatches.
     Minibatches = 5,
     /// The prompts of supervised fine-tuning.
     FineTuning = 6,
@@ -34,7 +34,8 @@ pub struct StreamKey {
     pub seed: u64,
     /// The purpose of the random numbers.
     pub purpose: Purpose,
-    /// The training step, counted from 0.
+    /// The training step or fine-tuning update, counted from 0, with the turn and the attempt in the upper 16 bits (see `again`);
+    /// `u64::MAX` for the evaluation before the first step.
     pub step: u64,
 }
 
@@ -48,8 +49,8 @@ impl StreamKey {
         }
     }
 
-    /// Returns the family for a later turn of the step's responses, or for another attempt at the step. Turn and attempt use the
-    /// step's upper bits, which are free because steps are far below 2^48.
+    /// Returns the family for a later turn of the step's responses, or for another attempt at the step. Turn and attempt change
+    /// the step's upper bits, which steps below 2^48 do not use.
     pub const fn again(self, turn: u8, attempt: u8) -> StreamKey {
         let other = ((turn as u64) << 48) | ((attempt as u64) << 56);
         StreamKey {
@@ -58,7 +59,7 @@ impl StreamKey {
         }
     }
 
-    /// Returns the stream at `index`. The index is the index of a prompt in its step, or of a response in its batch.
+    /// Returns the stream at `index`, such as the index of a prompt in its step or of a response in its batch.
     pub fn stream(&self, index: u64) -> RandomStream {
         let mut seed = [0; 32];
         seed[..8].copy_from_slice(&self.seed.to_le_bytes());

@@ -32,8 +32,8 @@ pub struct Row {
     /// The number of groups in the batch; only in a trainer's run.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub groups: Option<usize>,
-    /// The mean of the rewards that the verifier or the trainer gave, one for each response or, in a trainer's run, for each
-    /// trajectory.
+    /// The mean of the rewards that the verifier or the trainer gave, one for each response or, if a trainer's rows are turns,
+    /// for each trajectory.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reward_mean: Option<f64>,
     /// The standard deviation (ddof 1) of the rewards that the verifier or the trainer gave.

@@ -92,7 +92,7 @@ pub(super) type Observer<'a> = dyn FnMut(&Event<'_>) + 'a;
 /// The reason why a run ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ending {
-    /// The run did all its steps.
+    /// The run has completed all its steps.
     Finished,
     /// The run was stopped before this step, and can be resumed.
     Stopped(u64),
@@ -116,8 +116,8 @@ impl Run {
         Run::new(config, live, loss)
     }
 
-    /// Returns a run before its first step. Its numbers depend only on `config`, on the version that `live` gives at each step,
-    /// and on the policy's platform.
+    /// Returns a run before its first step. Its numbers depend only on the arguments, on the files that `config` names, on the
+    /// version that `live` gives at each step, and on the policy's platform.
     fn new(config: Config, live: LiveRecipe, loss: Recipe) -> Result<Run> {
         let task = task::of_config(&config)?;
         Ok(Run {
@@ -294,8 +294,8 @@ impl Run {
         warnings.chain(flipped).collect()
     }
 
-    /// Does the remaining steps. If `stop` is set, the run finishes the current step, writes a checkpoint, evaluates the policy
-    /// unless this step has done so, and returns; during supervised fine-tuning, it returns after the current update.
+    /// Runs the remaining steps. If `stop` is set, the run finishes the current step, writes a checkpoint, evaluates the policy
+    /// unless the step ended with an evaluation, and returns; in supervised fine-tuning, it returns after the current update.
     pub fn go(&mut self, stop: &AtomicBool, observer: &mut Observer<'_>) -> Result<Ending> {
         let is_stopped = || stop.load(Ordering::Relaxed);
         self.log_start(observer)?;

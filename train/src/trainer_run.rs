@@ -1,5 +1,5 @@
-//! Records the steps that a recipe does in another trainer, in the folder layout of advlab's runs, so that `repl`, `view` and
-//! `replay` can open the folder.
+//! Records a recipe's steps in another trainer, in the folder layout of advlab's runs, so that `repl`, `view` and `replay` can
+//! open the folder.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -31,7 +31,7 @@ pub struct TrainerRun {
     used: String,
     /// The first step that has no row yet.
     next: u64,
-    /// The first step of which the folder had a row when it was opened; `None` once the trainer has resumed or begun a step.
+    /// The first step that had a row when the folder was opened; `None` once the trainer has resumed or begun a step.
     first: Option<u64>,
     /// Whether a step has begun since the folder was opened.
     is_begun: bool,
@@ -117,7 +117,7 @@ impl TrainerRun {
         }
     }
 
-    /// Begins a call. Its step is the trainer's step, raised if necessary so that no two calls have the same step. If the trainer
+    /// Begins a call. Its step is the trainer's step, raised if necessary so that no two rows have the same step. If the trainer
     /// has gone back to an earlier step, the folder's rows from that step on are moved to another file, and the returned message
     /// says so.
     pub fn begin(&mut self, theirs: Option<u64>) -> Result<Option<String>> {

@@ -10,13 +10,13 @@ use advlab::number_text::value;
 /// The number of steps over which a mean is taken. Means are used because a single unusual step is no reason to warn.
 const STEPS: usize = 10;
 
-/// The messages, in the order of the keys in `[warnings]`. Each number is the mean over the last `STEPS` steps; the last one is
-/// that mean divided by the mean over the first `STEPS` steps.
+/// The messages, in the order of the keys in `[warnings]`. Each number is the mean over the last `STEPS` steps; for the length
+/// of responses, this mean is divided by the mean over the first `STEPS` steps.
 const MESSAGES: [&str; 5] = [
     "{} of the groups have no signal: perhaps the prompts are too easy or too hard, or group_size is too small",
     "the entropy is only {}: sampled responses hardly differ; an entropy bonus, a smaller lr or Pass@k training keeps the entropy higher",
     "{} of the tokens are clipped: with fewer epochs, a smaller lr or wider bounds, fewer tokens are clipped",
-    "{} of the responses carry nearly all of the advantage: `advlab mass` shows which responses",
+    "few responses carry most of the advantage, effectively {} of them: `advlab mass` shows which responses",
     "responses are {} times as long as at first: `advlab mass` shows whether long responses get more of the advantage",
 ];
 

@@ -4,7 +4,7 @@ use super::super::expr::{Expr, Function, INFINITY, REALS, Symbol};
 use super::super::lexeme::{function, is_letter, is_number, is_whole};
 use super::Parser;
 
-/// Commands that begin a factor, besides letters and functions.
+/// Commands, other than letters and functions, that begin a factor.
 const OTHERS: &str = "\\frac \\binom \\sqrt \\root \\lfloor \\lceil \\pi \\infty \\infinity";
 
 pub(super) fn is_command_of_factor(text: &str) -> bool {

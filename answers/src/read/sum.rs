@@ -8,7 +8,7 @@ use super::super::units::unit;
 use super::factor::is_command_of_factor;
 use super::{Parser, joins};
 
-/// Returns whether this node can be in a fraction of whole numbers: a whole number without a sign, or a fraction.
+/// Returns whether this node can be part of a fraction of whole numbers: a number of at least 0, a product or a reciprocal.
 fn is_of_digits(part: &Expr) -> bool {
     match &part.symbol {
         Number(value, _) => value.is_integer() && !value.is_negative(),
@@ -154,7 +154,7 @@ impl Parser<'_> {
         self.at > 0 && is_number(&self.lexemes[self.at - 1].text)
     }
 
-    /// Returns the fraction of a mixed number such as `3 1/2`; it must not have a power.
+    /// Returns the fraction of a mixed number such as `3 1/2`, unless the fraction has a power.
     fn slashed(&self) -> Option<Expr> {
         let (above, below) = (self.text(), self.ahead(2));
         let is_fraction = is_whole(above) && self.ahead(1) == "/" && is_whole(below);

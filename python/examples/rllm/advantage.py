@@ -1,5 +1,5 @@
-"""rLLM's advantage estimator with a recipe, on two groups of trajectories; no rLLM, no GPU. In a training script, before the
-trainer is made, and with the estimator `other` and ADVLAB_RECIPE in the environment:
+"""rLLM's advantage estimator with a recipe, on two groups of trajectories; it needs no rLLM and no GPU. In a training script,
+these lines come before the trainer is made; the run needs the estimator `other`, and ADVLAB_RECIPE in the environment:
 
     import advlab.rllm
     advlab.rllm.register()

@@ -1,10 +1,10 @@
-"""SkyRL's advantage estimator with a recipe, on 2 prompts with 8 responses each; no SkyRL, no GPU. In a training run, in the
-script that calls SkyRL's entry point, before ray starts:
+"""SkyRL's advantage estimator with a recipe, on 2 prompts with 8 responses each; it needs no SkyRL and no GPU. In a training
+run, these lines are in the script that calls SkyRL's entry point, before ray starts:
 
     import advlab.skyrl
     advlab.skyrl.register()
 
-and on its command line `trainer.algorithm.advantage_estimator=advlab`, with ADVLAB_RECIPE in the environment.
+and the command line has `trainer.algorithm.advantage_estimator=advlab`, with ADVLAB_RECIPE in the environment.
 """
 
 import os

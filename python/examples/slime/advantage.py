@@ -1,4 +1,4 @@
-"""slime's hook for rewards with a recipe, on 2 prompts with 8 samples each; no slime, no GPU. In a training run:
+"""slime's hook for rewards with a recipe, on 2 prompts with 8 samples each; it needs no slime and no GPU. In a training run:
 
     ADVLAB_RECIPE=$PWD/python/examples/verl/mine.rhai ADVLAB_PARAMS='{"k": 4}' python train.py --advantage-estimator grpo \\
         --custom-reward-post-process-path advlab.slime.post_process_rewards ...
@@ -15,7 +15,7 @@ os.environ.setdefault("ADVLAB_PARAMS", '{"k": 4}')
 
 
 class Sample(SimpleNamespace):
-    """What the hook reads of slime's sample."""
+    """The part of slime's sample that the hook reads."""
 
     def get_reward_value(self, args):
         return self.reward

@@ -1,5 +1,5 @@
-"""The advantage of a recipe for two agents of two turns, as data for Tinker; no service. In a script that trains with the cookbook,
-before `tinker_cookbook.rl.train.main`, and with ADVLAB_RECIPE in the environment:
+"""The advantage of a recipe for two agents of two turns, as data for Tinker; it needs no service. In a script that trains with
+the cookbook, these lines come before `tinker_cookbook.rl.train.main`, and ADVLAB_RECIPE is in the environment:
 
     import advlab.tinker
     advlab.tinker.patch()

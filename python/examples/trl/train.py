@@ -1,9 +1,9 @@
-"""GRPO by a recipe, in TRL, on a model of random weights that is made on the spot: half a minute on an idle CPU.
+"""GRPO with a recipe, in TRL, on a small model with random weights; it takes half a minute on an idle CPU.
 
     pip install ./python trl==1.16.0
     python python/examples/trl/train.py
 
-Edit `length.rhai` while it runs: the next generation uses it, and `advlab/serial` in the log goes up (each row is a mean of 20 steps).
+Edit `length.rhai` while it runs: the next generation uses the edit, and `advlab/serial` in the log (a mean of 20 steps) goes up.
 """
 
 from pathlib import Path
@@ -20,7 +20,7 @@ WORDS = ["<pad>", "<eos>", *"abcdefghijklmnop"]
 
 
 def count_a(completions, **_):
-    """The letters that are an a."""
+    """Returns the number of letters `a` in each completion."""
     return [float(text.count("a")) for text in completions]
 
 

@@ -7,7 +7,7 @@
     [0.707, -0.707]
 
 `load` gives a recipe, `watch` a recipe that follows its file, and `read` the rollouts of a file. Columns are lists, NumPy arrays
-or torch tensors on the CPU; results are tensors if a column is one, else arrays. In a notebook, `recipe.curve()`,
+or torch tensors on the CPU; results are tensors if a column is a tensor, else arrays. In a notebook, `recipe.curve()`,
 `recipe.mass(batch)` and similar methods show what the command line shows, and after `%load_ext advlab` a cell that begins with
 `%%advantage` is a recipe.
 """

@@ -15,8 +15,8 @@ from ._report import Report
 class Batch(_native.Batch, Mapping[str, Any]):
     """The rollouts of a file: columns by their names, as read-only NumPy arrays.
 
-    A column is [B] or [B, T], or, if it is not padded, as in JSONL, has one number for each token that counts; a column of texts
-    is a list. `len` is the number of columns, and `batch.responses` the number of responses.
+    A column of numbers is [B] or [B, T] or, if it is not padded, as in JSONL, has one number for each token that counts. A column
+    of texts is a list. `len` is the number of columns, and `batch.responses` the number of responses.
     """
 
     def __getitem__(self, name: str) -> Any:
@@ -99,7 +99,7 @@ class Call:
             raise TypeError(f"a batch must come from `advlab.read`, but this is of the type {type(batch).__name__}: {help}")
         if any(value is not None for name, value in columns.items() if name != "step"):
             raise TypeError("a batch has its columns already: pass either a batch or columns")
-        # JSONL has no number types, so the output is f64, NumPy's default.
+        # The output is f64, NumPy's default, because a file such as JSONL has no number types.
         return cls(batch, True, False, {})
 
     @classmethod

@@ -62,7 +62,7 @@ class Lab(_native.Recipe):
         """
         correlation = 0.1 if noise is True else float(noise) or None
         if correlation is not None and not 0 < correlation < 1:
-            raise ValueError(f"`noise` is {noise}: it must be True, or a correlation above 0 and below 1")
+            raise ValueError(f"`noise` is {noise}: it must be True, False, or a correlation above 0 and below 1")
         return Report("objective", [self, *map(_recipe, others)], _batch(batch, {}), _size(n), correlation)
 
     def mass(self, *given: Any, batch: Batch | None = None, **columns: Any) -> Report:

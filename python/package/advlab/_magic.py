@@ -52,7 +52,7 @@ def register(shell: Any) -> None:
                 # After an error, the variable keeps the last recipe that ran.
                 shell.user_ns[name] = recipe
             if options.batch is None:
-                print("on a small built-in batch; `--batch VARIABLE` uses yours")
+                print("the recipe runs on a small built-in batch; `--batch VARIABLE` uses yours")
             display(run)
             if check.about["fails"] or check.about["warnings"]:
                 display(check)

@@ -40,13 +40,13 @@ class Batch:
         """The training step that the batch comes from; 0 if the step is unknown."""
     @property
     def notes(self) -> list[str]:
-        """Notes on the decisions of the reader."""
+        """Notes on how the file was interpreted."""
     @property
     def groups(self) -> list[int | str]:
         """The id of each response's group."""
     @property
     def lengths(self) -> npt.NDArray[np.int64]:
-        """The number of tokens of each response that count: int64, [B]."""
+        """The number of each response's tokens that count: int64, [B]."""
     def _columns(self) -> list[str]: ...
     def _column(self, name: str) -> Any: ...
 

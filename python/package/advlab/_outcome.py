@@ -30,7 +30,7 @@ RecipeError.__module__ = "advlab"
 _COMMON = """
     metrics: the numbers that the recipe reported by `metric`.
     prints: the lines that the recipe printed.
-    notes: messages about columns in place of which other columns were read.
+    notes: messages about columns that were read in place of missing columns.
     seconds: the time that the recipe's hooks took.
     is_native: whether native kernels computed the result instead of a built-in's script, with the same bits.
     version: the version of the recipe that computed the result.
@@ -59,8 +59,8 @@ class Advantage(_Outcome):
     Attributes:
 
     advantage: [B], or [B, T] with 0 where the mask is 0, as the recipe gives it; rows of different lengths if the input was
-        ragged. Tensors if a column was one, else arrays; float64 if `reward` or `token_reward` was float64 or the batch comes
-        from `advlab.read`, and float32 otherwise.
+        ragged. Tensors if a column was a tensor, else arrays; float64 if `reward` or `token_reward` was float64 or the batch
+        comes from `advlab.read`, and float32 otherwise.
     level: `response` or `token`: the level at which the recipe gives its values.
     reward: the reward, if the recipe has a hook that replaced it.
     weight: [B], the weight of each response in a loss, if the recipe has a hook `weight` or the batch has a column `weight`.
@@ -81,7 +81,7 @@ class Loss(_Outcome):
 
     Attributes:
 
-    loss: a float; for torch a scalar tensor, whose `backward` follows the recipe's gradient if `logp` requires a gradient.
+    loss: a float; for torch a scalar tensor, whose `backward` propagates the recipe's gradient if `logp` requires a gradient.
     grad: dloss/dlogp, [B, T] as `logp`, 0 where the mask is 0.{_COMMON}"""
 
     loss: Any
@@ -95,7 +95,7 @@ class LiveEvent:
     Attributes:
 
     kind: `published`, `rejected`, `missing`, `reverted`, `warned`, `polling_only`, or `folder` (the folder cannot be written, or
-        had rows of steps that the trainer does again).
+        had rows of steps that the trainer repeats).
     line: a line about the event.
     version: the version that the event is about, if any.
     error: the error for which a version was rejected, with its place in the script, or the error of writing the folder.

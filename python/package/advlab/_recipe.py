@@ -89,7 +89,7 @@ class _Hooks(Lab):
     ) -> Loss:
         """Computes the recipe's loss and its gradient with respect to `logp` [B, T]; other columns are passed as to `advantage`.
 
-        With torch, `loss` is a scalar whose `backward` follows the recipe's gradient. `advantage` is a column, [B] or
+        With torch, `loss` is a scalar whose `backward` propagates the recipe's gradient. `advantage` is a column, [B] or
         [B, T]. Without `groups`, a loss that depends on groups is an error.
 
         Raises the errors that `advantage` raises, and `RecipeError` if the recipe has no loss.
@@ -122,7 +122,7 @@ class _Hooks(Lab):
         special = {"correct": np.arange(4) % 2, "reward": np.arange(4) % 2, "length": np.full(4, 3)}
         columns = {}
         for index, name in enumerate(sorted(dimensions)):
-            # The numbers of a column lie between 0 and 1 (log-probs between -1 and 0), and are all different.
+            # The numbers of any other column lie between 0 and 1 (log-probs between -1 and 0), and are all different.
             noise = (np.arange(13 * index, 13 * index + 12).reshape(4, 3) * 37 + 11) % 101 / 101 - ("logp" in name)
             columns[name] = special.get(name, noise[:, 0] if dimensions[name] == 1 else noise)
 
@@ -226,11 +226,12 @@ def _restored(name: str, sources: dict[str, str], params: dict[str, Any], versio
 
 
 class LiveRecipe(_Hooks):
-    """A recipe that follows its file: each step uses the newest version that passed its checks. `watch` returns a live recipe.
+    """A recipe that follows its file, as `watch` returns it.
 
-    A step is a call of `advantage`; `loss` uses the version of the last step. A save that fails its checks is reported once, and
-    the last good version stays in use. Steps log new events with the logger `advlab` of `logging`, and store them for `events`.
-    The first groups of the last batch are copied, because new versions are tried on them.
+    A step is a call of `advantage`, with the newest version that passed its checks or, if that version fails, with an earlier
+    version; `loss` uses the version of the last step. A save that fails its checks is reported once. Steps log new events with
+    the logger `advlab` of `logging`, and store them for `events`. The first groups of the last batch are copied, because new
+    versions are tried on them.
     """
 
     def __init__(self, *_: Any) -> None:
@@ -249,7 +250,7 @@ class LiveRecipe(_Hooks):
         for told in self._events():
             event = LiveEvent(*told)
             self._kept_events.append(event)
-            # Events are logged as warnings, because trainers' consoles show only warnings, and a new version must be visible.
+            # Events are logged as warnings, because many trainers show no lower level, and a new version must be visible.
             log.warning("%s: %s", self.name, event.line if event.error is None else f"{event.line}\n{event.error}")
 
     def events(self) -> list[LiveEvent]:
@@ -268,7 +269,7 @@ class LiveRecipe(_Hooks):
         if not self._refresh(timeout):
             raise TimeoutError(f"{self.name} has not been checked within {timeout} s")
         before, self._seen = self._seen, self.serial
-        # If a version failed at a step, the newest version is an earlier one again.
+        # If a version failed at a step, the newest version is an earlier version again.
         return self._seen > before
 
     def state_dict(self) -> dict[str, Any]:
@@ -345,7 +346,7 @@ def watch(
     repeats their steps. A run that is already in the folder is continued, from the trainer's `step`; rows of steps that are
     repeated are moved to `cut.jsonl`. If something cannot be written, an event and the log say so, and the run continues. Each
     step waits until its batch is written; with `keep_batches=0` no batch is written. If a live recipe of this process already
-    writes the folder, that live recipe is closed, provided that it follows the same recipe.
+    writes to the folder, that live recipe is closed, provided that it follows the same recipe.
 
     `kept_tokens` bounds the copy of the last batch that new versions are tried on; the first two groups of the batch are kept
     however long they are. Raises the errors that `load` raises, and an error if the folder belongs to another run.

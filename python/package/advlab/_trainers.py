@@ -1,4 +1,4 @@
-"""The code that the adapters of all trainers share: it converts a trainer's tensors to columns, does a step of the recipe, and
+"""The code that the adapters of all trainers share: it converts a trainer's tensors to columns, runs a step of the recipe, and
 returns the advantage in the trainer's form."""
 
 import contextlib
@@ -36,7 +36,7 @@ OF_TURNS = ("trajectory", "turn", "step_reward")  # The columns that `Turns` add
 OF_LOGP = ("old_logp", "logp", "ref_logp", "rollout_logp")  # The columns of log-probs.
 RETURNS = ["token_reward", "value"]
 """If a recipe reads one of these columns, its parameters `gamma` and `lambda` are those of a return, and get the trainer's
-values; otherwise, as for a KL per token, they do not."""
+values; otherwise, as for a KL per token, they keep their own values."""
 
 
 @dataclass(frozen=True)
@@ -49,11 +49,11 @@ class Trainer:
     """The column for each of the trainer's tensors, by the tensor's name, if the two names differ."""
     other: str = ""  # The same for any other column; `{}` stands for its name.
     lacks: Mapping[str, str] = field(default_factory=dict)
-    """The columns that no setting and no data of this trainer can give, each with the reason. A recipe that cannot do a step
-    without such a column is refused when it is loaded, and so is each save."""
+    """The columns that no setting and no data of this trainer can give, each with the reason. A recipe that cannot run a step
+    without such a column is refused when it is loaded, and such a save is rejected."""
     gives: Sequence[str] = ()
-    """If no data set adds columns: the columns that a recipe can have besides those in `options`, in `columns` and of turns. A name
-    that ends in `_` stands for all names that begin with it."""
+    """If no data set adds columns: the columns that a recipe can have in addition to `options`, `columns` and the columns of
+    turns. A name that ends in `_` stands for all names that begin with it."""
     turns: str = "each turn is a row"  # The meaning of rows for a recipe that names `trajectory`.
     rows_follow: bool = True  # Whether a new version may begin or stop taking turns.
     one_per: tuple[str, str] | None = None
@@ -71,7 +71,7 @@ class Trainer:
 
     @property
     def refused(self) -> dict[str, Any]:
-        """The columns for which `watch` refuses a version, as its arguments."""
+        """The columns for which `watch` refuses a version, as arguments of `watch`."""
         gives = [*dict.fromkeys([*self.gives, *self.columns.values(), *self.options, *OF_TURNS])] if self.gives else []
         names = ", ".join(f"`{name}<name>`" if name.endswith("_") else f"`{name}`" for name in gives)
         only = {"": f"{self.name} gives a recipe only {names}, and the columns that follow from these"} if gives else {}
@@ -98,8 +98,8 @@ class Trainer:
         return _live[key]
 
     def open_from_environment(self, mean: str, no_weights: str | None = None, **theirs: Any) -> LiveRecipe:
-        """Opens the live recipe that ADVLAB_RECIPE and ADVLAB_PARAMS (JSON) name, with the folder ADVLAB_FOLDER, which has the last
-        ADVLAB_KEEP_BATCHES batches; `theirs` is passed on to `open`; `mean` and `no_weights` are passed on to `refusals`."""
+        """Opens the live recipe that ADVLAB_RECIPE and ADVLAB_PARAMS (JSON) name, with the folder ADVLAB_FOLDER, which keeps the
+        last ADVLAB_KEEP_BATCHES batches; `theirs` is passed on to `open`; `mean` and `no_weights` are passed on to `refusals`."""
         recipe = os.environ.get("ADVLAB_RECIPE")
         if not recipe:
             told = f"{self.name} has no settings for advlab"
@@ -124,12 +124,12 @@ class Trainer:
         keep_rejected: bool | None = None,
         by_turns: bool | None = None,
     ) -> Advantage:
-        """Does a step of the recipe on columns as `Call.of_columns` takes them, and logs the lines that the recipe prints. In the
+        """Runs a step of the recipe on columns as `Call.of_columns` takes them, and logs the lines that the recipe prints. In the
         result, `returns` is the target of a critic, and the advantage is `weighted` for the trainer's mean over `mean`, if `mean`
         is given. If `padded` is true, values per response are expanded to [B, T].
 
         Rejected responses, whose mask has no token that counts, are not members of their groups, and their advantage is 0, unless
-        `keeps_rejected` says otherwise; if all responses are rejected, the recipe does no step. A recipe that takes turns
+        `keeps_rejected` says otherwise; if all responses are rejected, the recipe runs no step. A recipe that takes turns
         (`sees_turns`) sees each turn as a response (`Turns`). If the caller has chosen rows by `sees_turns`, `by_turns` is the
         result of that call, and `OtherRows` is raised if the step must be repeated with other rows."""
         sees, all_columns = sees_turns(recipe) if by_turns is None else by_turns, columns
@@ -229,13 +229,13 @@ def with_its_rows(step: Callable[..., Any]) -> Callable[..., Any]:
 
 def refusals(mean: str, no_weights: str | None = None) -> dict[str, str]:
     """Returns the hooks that no version of a recipe may have, each with the reason, if the trainer's loss is a mean over `mean`;
-    `no_weights` says why the loss cannot follow weights."""
+    `no_weights` says why the loss cannot apply weights."""
     loss = None if mean == "tokens" else NOT_OVER_TOKENS
     return {hook: why for hook, why in (("weight", no_weights), ("loss", loss)) if why}
 
 
 def metrics(out: Advantage, counts: bool = True) -> dict[str, float]:
-    """Returns the numbers that a trainer logs for a step. With `counts`, they show which version did the step, so that a plot
+    """Returns the numbers that a trainer logs for a step. With `counts`, they show which version ran the step, so that a plot
     shows a reload."""
     found = {**out.metrics, **({"serial": out.serial, "reloaded": out.is_reloaded} if counts else {})}
     return {f"advlab/{name}": float(value) for name, value in found.items()}
@@ -257,8 +257,8 @@ def _targets(recipe: Recipe | LiveRecipe, out: Advantage, columns: Mapping[str, 
 def weighted(out: Advantage, mask: Any, mean: str, of: Any = None) -> Any:
     """Returns the advantage times the recipe's weights, scaled so that the trainer's own mean over `mean` equals the recipe's
     weighted mean: w A (sum of T / sum of w T) for "tokens", where T counts a response's tokens, and w A (B / sum of w) for
-    "responses", where B counts the responses with tokens; for "sum", that is, if the trainer adds up the losses of tokens, it is
-    w A. If all weights are 0, so is the advantage.
+    "responses", where B counts the responses with tokens; and w A for "sum", if the trainer adds up the losses of tokens. If all
+    weights are 0, the advantage is 0.
 
     `mask` is [B, T], or T itself, [B], or the `Turns` that are the responses here. If the trainer's mean counts several responses
     as one, `of` has equal numbers for these responses. The result is exact if the trainer's loss is proportional to the
@@ -274,7 +274,7 @@ def weighted(out: Advantage, mask: Any, mean: str, of: Any = None) -> Any:
     if counts.ndim == 2:
         counts = (counts != 0).sum(1)
     of = mask.row if isinstance(mask, Turns) else of
-    # A turn counts as the fraction of its response's tokens that it has.
+    # Each turn counts as its share of the tokens of its trajectory.
     responses = counts > 0 if of is None else counts / np.bincount(of, counts)[of].clip(1)
     share = {"tokens": counts, "responses": responses}.get(mean)
     if of is not None and mean == "responses" and (weight != 1).any() and np.allclose(np.bincount(of, weight)[of], 1):
@@ -318,7 +318,7 @@ def keeps_rejected(asked: bool | None = None) -> bool:
 
 def _no_step(recipe: Recipe | LiveRecipe, zeros: Any, is_tensor: bool) -> Advantage:
     """Returns the outcome for a batch that is not computed, because no response has a token that counts."""
-    log.warning("%s does no step, because no token of the batch counts; all advantages are 0", recipe.name)
+    log.warning("%s runs no step, because no token of the batch counts; all advantages are 0", recipe.name)
     values = sys.modules["torch"].from_numpy(zeros) if is_tensor else zeros
     nothing = dict.fromkeys(("reward", "weight", "loss"))
     counts = {"seconds": 0.0, "serial": recipe.serial, "version": recipe._in_use(), "is_native": False, "is_reloaded": False}
@@ -405,7 +405,7 @@ def _turn_of(mask: Any) -> Any:
 
 def _places(keys: Any, *order: Any) -> dict[str, Any]:
     """Returns the columns `trajectory` and `turn` of rows: the number of the key's trajectory, and the row's index in the
-    trajectory, whose rows are sorted by `order`; its first array is the primary sort key."""
+    trajectory, whose rows are sorted by `order`; the first array of `order` is the primary sort key."""
     session = np.array(_arrays.labels(np.asarray(keys).tolist())[0], dtype=int)
     by = np.lexsort((*reversed(order), session))
     turn = np.empty(len(session))
@@ -533,7 +533,7 @@ def warn_of_unknown_loss(live: LiveRecipe, setting: str) -> None:
 
 
 def announce(live: LiveRecipe, notes: Mapping[str, str], turns: str = Trainer.turns) -> None:
-    """Logs a recipe with the hooks that run in a trainer and its parameters, as a warning, because a trainer's log shows only
+    """Logs a recipe with its parameters and the hooks that run in a trainer, as a warning, because many trainers log only
     warnings."""
     params = " ".join(f"{name}={value}{notes.get(name, '')}" for name, value in live.params.items())
     hooks = [hook for hook in live.hooks if hook in ("reward", "weight", "advantage", "returns")]
@@ -547,8 +547,8 @@ PRINTED = 20  # The maximum number of lines that are logged for a step; further 
 
 
 def report(recipe: Recipe | LiveRecipe, out: Advantage | Loss) -> None:
-    """Logs up to `PRINTED` lines that a recipe printed at a step, and each note once. The level is warning, because trainers show
-    only warnings."""
+    """Logs up to `PRINTED` lines that a recipe printed at a step, and each note once. The level is warning, because trainers may
+    show only warnings."""
     if out.prints:
         more = len(out.prints) - PRINTED
         lines = [line[:500] for line in out.prints[:PRINTED]] + [f"... and {more} more lines"] * (more > 0)
@@ -660,7 +660,7 @@ def on_cpu(tensor: Any) -> Any:
 
 
 def setting(config: Any, path: str) -> Any:
-    """Returns a setting, such as `trainer.save_freq`, of a configuration of mappings and objects; None if it has none."""
+    """Returns a setting, such as `trainer.save_freq`, of a configuration of mappings and objects, or None."""
     for name in path.split("."):
         config = config.get(name, None) if isinstance(config, Mapping) else getattr(config, name, None)
     return config

@@ -41,7 +41,7 @@ LATER = ("advantage_clip_low", "advantage_clip_high", "invalid_tool_call_advanta
 """The settings of `grpo`, or of `ppo` with SingleController, that change the advantages after the estimator."""
 
 PART = "async_rl.min_groups_for_streaming_train"
-"""SingleController's setting for the smallest number of prompts in a call; a smaller number than a step's makes several calls."""
+"""SingleController's setting for the smallest number of prompts in a call; below `num_prompts_per_step`, a step has several calls."""
 
 
 class AdvantageEstimator:
@@ -60,10 +60,10 @@ class AdvantageEstimator:
         later = ", ".join(f"`{name}`" for name in names if setting(config, name) is not None)
         if later:
             self.no_weights = f"{later} would change the weighted advantages"
-            warn_once(f"NeMo-RL changes the recipe's advantages afterwards, by {later}")
+            warn_once(f"NeMo-RL changes the recipe's advantages afterwards, because of {later}")
         prompts = setting(config, "ppo.num_prompts_per_step") or setting(config, "grpo.num_prompts_per_step") or 0
         if (setting(config, PART) or prompts) < prompts:
-            part = f"SingleController calls the recipe for parts of a step: set `{PART}` to {prompts}, as `num_prompts_per_step`"
+            part = f"SingleController calls the recipe for parts of a step: set `{PART}` to {prompts}, the value of `num_prompts_per_step`"
             self.mean, self.no_weights = "a part of a step", f"{part}, so that one call has all rows of the mean"
             warn_once(f"{part}, unless each call may be a step of the recipe, with some of the prompts")
 

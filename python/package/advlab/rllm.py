@@ -24,15 +24,15 @@ def estimate(rewards: list[np.ndarray], algorithm_config: Any = None, **others: 
     """rLLM's advantage estimator. It takes the rewards of each group's trajectories, and returns advantages and returns of the
     same shapes.
 
-    Columns are `reward`, and `reward_<name>` for each of a trajectory's signals. A recipe that names `trajectory` sees each step, with
-    `step_reward`, its `length`, and the numbers and texts of its `metadata`; rLLM takes one advantage for all steps of a trajectory.
+    Columns are `reward`, and `reward_<name>` for each signal of a trajectory. A recipe that names `trajectory` or `step_reward`
+    sees each step, with its reward, `length`, and the numbers and texts of its `metadata`; all steps get one advantage.
     """
     sizes = [len(group) for group in rewards]
     if not sum(sizes):
         return list(rewards), list(rewards)
     mode, groups = getattr(algorithm_config, "loss_agg_mode", None), others.get("traj_groups") or ()
     is_known = mode == "token-mean" and len(groups) > 0
-    why = None if is_known else f"rLLM can follow weights only with `traj_groups` and `loss_agg_mode=token-mean`; here, the mode is {mode}"
+    why = None if is_known else f"rLLM can apply the recipe's weights only with `traj_groups` and `loss_agg_mode=token-mean`; here, the mode is {mode}"
     live = RLLM.open_from_environment("tokens", why)
     trajectories = [one for group in groups for one in group.trajectories]
     # `sees_turns` is called only once, because a new version may be published at any time.

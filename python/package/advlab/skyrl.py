@@ -14,7 +14,7 @@ from ._trainers import (
     Trainer, callers, held, on_cpu, registry, row_sums, sees_turns, setting, warn_of_unknown_loss, with_its_rows,
 )  # fmt: skip
 
-STEP_WISE = "with `generator.step_wise_trajectories`, only a recipe that names `trajectory` or `step_reward` gets them"
+STEP_WISE = "with `generator.step_wise_trajectories`, only a recipe that names `trajectory` or `step_reward` gets this column"
 
 SKYRL = Trainer(
     "SkyRL",
@@ -54,7 +54,7 @@ def estimate(token_level_rewards: Any, response_mask: Any, index: Any, values: A
     reduction, loss = getattr(config, "loss_reduction", None), getattr(config, "policy_loss_type", None)
     why = None
     if reduction not in MEANS:
-        why = f"SkyRL cannot follow weights with `trainer.algorithm.loss_reduction={reduction}`: set {' or '.join(MEANS)}"
+        why = f"SkyRL cannot apply the recipe's weights with `trainer.algorithm.loss_reduction={reduction}`: set it to {' or '.join(MEANS)}"
     elif loss in ("clip_cov", "kl_cov"):
         why = f"the loss of `trainer.algorithm.policy_loss_type={loss}` is not proportional to the advantage, which the weights multiply"
     elif is_step_wise:
@@ -77,13 +77,13 @@ def estimate(token_level_rewards: Any, response_mask: Any, index: Any, values: A
             is_member = np.bincount(place, np.asarray(trained.any(1))) > 0
             mask = mask * torch.from_numpy(is_member)[:, None]
         else:
-            # A reward of a token that does not count, such as an end token that SkyRL adds, goes to the last token before it that
-            # counts or, if there is none, to the first that counts.
+            # A reward of a masked token, such as an end token that SkyRL adds, goes to the last unmasked token before it or, if
+            # there is none, to the first unmasked token.
             at = torch.where(trained, torch.arange(trained.shape[1]), -1).cummax(1).values
             at = torch.where(at < 0, trained.int().argmax(1)[:, None], at)
             mask, rewards = mask * trained, torch.zeros_like(rewards).scatter_add(1, at, rewards)
         if turns or not is_step_wise:
-            # The last steps alone have another mask than the tokens of these columns.
+            # If only the last steps are rows, their mask does not fit the tokens of these columns.
             columns.update({ours: on_cpu(held(data, theirs)) for theirs, ours in SKYRL.columns.items()})
     elif turns:
         why = "but no caller of the estimator has SkyRL's batch, which such a recipe needs"

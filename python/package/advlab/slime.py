@@ -29,8 +29,8 @@ def post_process_rewards(args: Any, samples: list[Any], **_: Any) -> tuple[list[
 
     Columns are `reward`, `length` (tokens that count), `reward_<name>` for each number in rewards that are dictionaries, and the
     numbers and texts of `metadata`; `group_index` says which samples answer one prompt. If several samples have one `rollout_id`,
-    only the last (of those with tokens that count, if there are any) is a row, and all of them get its advantage. If the recipe
-    names `trajectory`, each sample is a row.
+    only one of them is a row, the last with tokens that count or, if there is none, the last; all of them get its advantage. If
+    the recipe names `trajectory` or `step_reward`, each sample is a row.
     """
     if getattr(args, "normalize_advantages", False):
         raise ValueError("slime would normalise the recipe's advantages: leave `--normalize-advantages` out")

@@ -139,7 +139,7 @@ _tried: set[str] = set()  # The versions whose weights have been tried.
 
 
 def _step_of_loss(live: LiveRecipe, given: dict[str, Any]) -> tuple[Any, dict[str, float]]:
-    """Does a step of a recipe that has only a loss: its advantage is -M dloss/dlogp, where M is the number of tokens."""
+    """Runs a step of a recipe that has only a loss: its advantage is -M dloss/dlogp, where M is the number of tokens."""
     logp, tokens = given["logp"], max(1, int(given["mask"].count_nonzero()))
     if "groups" not in given:
         given = {**given, "groups": list(range(len(logp)))}
@@ -151,7 +151,7 @@ def _step_of_loss(live: LiveRecipe, given: dict[str, Any]) -> tuple[Any, dict[st
 
 @with_its_rows
 def _step(live: Recipe | LiveRecipe, groups: list[Any], step: int | None) -> tuple[list[Any], Advantage]:
-    """Does a step of the recipe; returns the advantages in the form of `compute_advantages`, and the step's outcome."""
+    """Runs a step of the recipe; returns the advantages in the form of `compute_advantages`, and the step's outcome."""
     turns = sees_turns(live)
     rows, told = map(list, zip(*_rows(groups, turns)))
     columns = of_rows(told, kinds_of(live))
@@ -239,8 +239,8 @@ class _Loop:
         self.computed: tuple[Any, list[Any]] | None = None  # The groups of a step, and their advantages.
 
     def compute_advantages(self, trajectory_groups_P: list[Any]) -> list[Any]:
-        """Does a step, only once for the groups of a minibatch, because the cookbook first calls this function for two of these
-        groups, cut to four trajectories, to print them."""
+        """Runs a step, but only once for the groups of a minibatch, because the cookbook first calls this function for two of
+        these groups, cut to four trajectories, to print them."""
         here: dict[str, Any] = {}
         for frame in callers():
             if frame.f_globals.get("__name__", "").startswith("tinker_cookbook."):
@@ -287,8 +287,8 @@ class _Loop:
 
 
 def patch() -> None:
-    """Replaces the cookbook's advantages by those of ADVLAB_RECIPE, in the cookbook's loops of this process. The checkpoints of
-    `tinker_cookbook.rl.train` keep the state of the recipe."""
+    """Replaces the cookbook's advantages by the advantages of ADVLAB_RECIPE, in the cookbook's loops of this process. The
+    checkpoints of `tinker_cookbook.rl.train` keep the state of the recipe."""
     from tinker_cookbook import checkpoint_utils
     from tinker_cookbook.rl import data_processing, train
 

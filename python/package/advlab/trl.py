@@ -56,7 +56,7 @@ WITHOUT_EFFECT = {
         ("multi_objective_aggregation", "sum_then_normalize", "leave it out; recipes read the rewards as `batch.reward_<name>`"),
     ),
     RLOOConfig: (
-        ("beta", 0.0, "set beta to 0.0; for a KL, use GRPOTrainer, whose loss adds one with weight `beta`"),
+        ("beta", 0.0, "set beta to 0.0; for a KL, use GRPOTrainer, whose loss adds a KL with weight `beta`"),
         ("reward_clip_range", None, "set it to None; a recipe clips by `batch.reward.clamp(low, high)`"),
         ("normalize_advantages", False, 'set it to False; a recipe normalises by `whiten("batch")`'),
     ),
@@ -107,7 +107,7 @@ class GRPOMixin:
         **kwargs: Any,
     ):
         params = recipe_params or {}
-        # A subclass may add log-probs to a batch.
+        # A subclass of RLOOTrainer may add log-probs to a batch.
         refused = (TRL_RLOO if type(self) is RLOOTrainer else TRL).refused
         # A mistake is reported before a model is loaded, and on each process.
         watch(recipe, **refused, **params).close()

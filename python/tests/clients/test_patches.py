@@ -120,7 +120,7 @@ def test_nemo_rls_mean_is_that_of_the_weights(recipe):
 def test_what_nemo_rl_does_to_the_advantages_later_is_told(recipe, caplog, setting):
     recipe(MEAN)
     assert of_nemo_rl(True, **{setting: -1.0}).compute_advantage(**NEMO_CALL)[0].tolist() == [0.0] * 3
-    assert f"changes the recipe's advantages afterwards, by `grpo.{setting}`" in caplog.text
+    assert f"changes the recipe's advantages afterwards, because of `grpo.{setting}`" in caplog.text
     recipe(WEIGHTED)
     with pytest.raises(advlab.RecipeError, match=f"`weight`: `grpo.{setting}` would change"):
         of_nemo_rl(True, **{setting: -1.0}).compute_advantage(**NEMO_CALL)

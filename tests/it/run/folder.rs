@@ -56,7 +56,7 @@ fn two_processes_do_not_write_one_folder() {
     let lab = begun(2);
     let held = lab.resume();
     let message = refused(lab.place(), "train --resume FOLDER/run");
-    says(&message, &["being written by another process"]);
+    says(&message, &["another process is writing to"]);
     // Reading is for everybody.
     assert_eq!(replayed(&lab.run()), (2, None));
     drop(held);
@@ -122,7 +122,7 @@ fn a_run_that_was_begun_while_the_lock_was_waited_for_is_left_alone() {
         error.to_string()
     };
     // It waits for a second: on a machine that does much else that may be over before the lock is free.
-    let is_late = |error: &String| error.contains("being written by another");
+    let is_late = |error: &String| error.contains("another process is writing to");
     let error = std::iter::repeat_with(begin)
         .take(100)
         .find(|error| !is_late(error));

@@ -14,7 +14,7 @@ pub(crate) const MAZE_SIZES: RangeInclusive<u64> = 2..=32;
 pub(crate) const MAZE_TURNS: RangeInclusive<u64> = 1..=64;
 /// The bounds of the number of digits: at most 18, so that the sum of two numbers fits in the verifier's u64.
 pub(crate) const DIGITS: RangeInclusive<u64> = 1..=18;
-/// The maximum number of responses in a step; more responses would not fit in memory.
+/// The maximum number of responses in a step, which bounds the memory that a step takes.
 const RESPONSES: usize = 1 << 24;
 
 impl Config {

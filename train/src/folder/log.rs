@@ -233,8 +233,8 @@ fn one_line(error: &Diagnostics) -> String {
 pub struct RunLog(pub Vec<LogLine>);
 
 impl RunLog {
-    /// Returns the versions that the run used, each with its first step. If a version failed at a step, the next version in the
-    /// list is the version that completed the step.
+    /// Returns the versions that the run used, each with its first step. From a step at which a version failed, the list has
+    /// the version that completed the step.
     pub fn versions(&self) -> Vec<(u64, &str)> {
         let mut used: Vec<(u64, &str)> = Vec::new();
         for LogLine { step, event } in &self.0 {
@@ -326,8 +326,8 @@ impl RunLog {
         ))
     }
 
-    /// Returns the versions that were rejected or failed before a step, and not used after that. A resumed run must not try them
-    /// again, because a run that was never stopped would not try them.
+    /// Returns the versions that were rejected or failed before a step and have not been used since. A resumed run must not try
+    /// them again, because a run that was never stopped would not try them.
     pub(crate) fn rejected_before(&self, step: u64) -> Vec<String> {
         let mut rejected: Vec<String> = Vec::new();
         for line in self.0.iter().filter(|line| line.step < step) {

@@ -130,7 +130,7 @@ fn sync_folder(path: &Path) -> Result<()> {
 }
 
 /// Writes a folder of a run under a temporary name and renames it, so that after a kill at any moment, or a crash of the machine,
-/// a new folder has all of its files or does not exist. An existing folder is removed first.
+/// a new folder has all of its files or does not exist. An existing folder is removed just before the new folder is renamed.
 fn write_folder(place: &Path, write: impl FnOnce(&Path) -> Result<()>) -> Result<()> {
     let above = place.parent().unwrap_or(place);
     make_folder(above)?;
@@ -208,7 +208,7 @@ fn lock(folder: &Path) -> Result<File> {
         match file.try_lock() {
             Err(TryLockError::WouldBlock) if started.elapsed() < PATIENCE => sleep(PATIENCE / 20),
             Err(TryLockError::WouldBlock) => {
-                let message = format!("{} is being written by another process", folder.display());
+                let message = format!("another process is writing to {}", folder.display());
                 let help = "wait until that process ends, or stop it with Ctrl-C";
                 return Err(Diagnostic::error(message).with_help(help).into());
             }

@@ -17,7 +17,7 @@ const NEAREST: usize = 12;
 /// A key that earlier versions of advlab wrote. Its line is ignored, so that folders of those versions can be read.
 const GONE: &str = "native_threshold = ";
 
-/// The program that does the steps of a run.
+/// The program that runs the steps of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RunKind {
     /// advlab itself.
@@ -35,7 +35,7 @@ pub struct RunFolder {
 }
 
 impl RunFolder {
-    /// Opens any folder, even an incomplete one. The list of batches is made now, so it does not include later batches.
+    /// Opens any folder, complete or not. The list of batches is made now, so it does not include later batches.
     pub fn read(path: &Path) -> RunFolder {
         RunFolder {
             path: path.to_path_buf(),
@@ -113,8 +113,8 @@ impl RunFolder {
         journal::read(&self.path.join(METRICS))
     }
 
-    /// Checks rows that are to be repeated. Their steps must increase and be below the run's `steps`, because a replay that waits
-    /// for another step would never end.
+    /// Checks rows that are to be repeated. Their steps must increase and be below the run's `steps`, because a replay would
+    /// repeat steps for ever if it waited for a row whose step does not come.
     pub(crate) fn check(&self, rows: &[Row], steps: u64) -> Result<()> {
         let mut next = 0;
         for (index, row) in rows.iter().enumerate() {

@@ -29,7 +29,7 @@ pub(crate) struct RunWriter {
 }
 
 impl RunWriter {
-    /// Opens the files, and removes the lines of `step` and later steps, except the start of the run.
+    /// Opens the files, and removes the lines of `step` and later steps, but keeps the log's line about the start of the run.
     pub(crate) fn open(folder: LockedFolder, config: &Config, step: u64) -> Result<RunWriter> {
         make_folder(&folder.path.join("batches"))?;
         let events = match config.tensorboard {
@@ -47,8 +47,8 @@ impl RunWriter {
         })
     }
 
-    /// Removes the lines (except the start of the run) and the batches of `step` and later steps. If these batches were kept, new
-    /// batches of earlier steps would count as the oldest batches and be removed first.
+    /// Removes the batches and the lines of `step` and later steps, but keeps the log's line about the start of the run. If these
+    /// batches were kept, new batches of earlier steps would count as the oldest batches and be removed first.
     pub(crate) fn cut(&mut self, step: u64) -> Result<()> {
         let run = &self.folder.path;
         for kind in [BATCHES, STATES, FAILED] {
@@ -119,8 +119,8 @@ impl RunWriter {
     }
 }
 
-/// Opens the journals of the metrics and of the log, and removes the lines of `step` and later steps, except the start of the
-/// run.
+/// Opens the journals of the metrics and of the log, and removes the lines of `step` and later steps, but keeps the log's line
+/// about the start of the run.
 fn journals(run: &Path, step: u64) -> Result<(Journal, Journal)> {
     let metrics = Journal::open(&run.join(METRICS), |row: &Row| row.step < step)?;
     let log = Journal::open(&run.join(RELOADS), |line: &LogLine| {

@@ -1,4 +1,4 @@
-//! Improves the policy with a batch: computes the recipe's advantage, then follows the loss in epochs of minibatches.
+//! Improves the policy with a batch: computes the recipe's advantage, then lowers the loss in epochs of minibatches.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -70,7 +70,7 @@ impl Learner {
         }
     }
 
-    /// Does one step with one version. On failure the learner is unchanged, but `state` may have changed.
+    /// Runs one step with one version. On failure the learner is unchanged, but `state` may have changed.
     pub(super) fn learn(
         &mut self,
         config: &Config,
@@ -189,7 +189,7 @@ impl Learner {
     }
 
     /// Runs the advantage and the loss on the first step's batch, with copies of the states. The run does this before its folder
-    /// is created, because it finds uses of columns that the run does not have.
+    /// is created, because the trial finds uses of columns that the run does not have.
     pub(super) fn dry_run(&self, first: &Batch, recipe: &Recipe, state: &State) -> Result<()> {
         let mut state = state.clone();
         let outcome = recipe.advantage(first, &mut state);

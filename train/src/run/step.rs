@@ -1,5 +1,5 @@
 //! The steps of a run. Each step samples groups, verifies the responses, builds the batch, and updates the policy with the newest
-//! version of the recipe.
+//! version of the recipe that succeeds.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
@@ -68,8 +68,8 @@ impl Run {
         Ok(recorded.and_then(|row| difference(&row, &repeated)))
     }
 
-    /// Does one step. `is_evaluated` says whether the policy is evaluated after the step. If all versions fail, the run is as it
-    /// was before the step.
+    /// Runs one step. `is_evaluated` says whether the policy is evaluated after the step. If all versions fail, the trained
+    /// policy and the number of the step are as they were before the step.
     pub(super) fn train(&mut self, is_evaluated: bool, observer: &mut Observer<'_>) -> Result<Row> {
         let step = self.step;
         let every = self.config.reset_reference_every;
@@ -113,7 +113,7 @@ impl Run {
             ..Row::of_advantage(step, self.live.in_use().version(), summary)
         };
         let new = self.warnings.after(&row, &self.config.warnings);
-        // Warnings of a repeated step are skipped, because the observer has already received them.
+        // Warnings of a repeated step are skipped, because the log already has them.
         let is_repeated = !self.recorded.is_empty();
         for message in new.into_iter().filter(|_| !is_repeated) {
             self.log(&Notice::warning(step, message), &[], None, observer)?;
@@ -242,7 +242,7 @@ impl Run {
         Ok(())
     }
 
-    /// Switches to the newest version, and reports the events of the recipe's file.
+    /// Switches to the newest version, unless its `migrate` fails, and reports the events of the recipe's file.
     fn begin_step(&mut self, observer: &mut Observer<'_>) -> Result<()> {
         let (step, before) = (self.step, self.live.in_use().clone());
         let begun = self.live.begin_step();
@@ -319,8 +319,8 @@ impl Run {
         Ok(evaluation)
     }
 
-    /// Does `sft_steps` updates that lower the cross-entropy of the task's own solutions, averaged over their tokens; the
-    /// resulting policy becomes the reference. Returns whether all updates were done. If `stop` interrupts the fine-tuning, it
+    /// Makes `sft_steps` updates that lower the cross-entropy of the task's own solutions, averaged over their tokens; the
+    /// resulting policy becomes the reference. Returns whether all updates were made. If `stop` interrupts the fine-tuning, it
     /// has to begin again.
     pub(super) fn fine_tune(
         &mut self,

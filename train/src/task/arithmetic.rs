@@ -18,8 +18,8 @@ const SIGNS: [char; 13] = [
 ///
 /// - A prompt is `a + b =`, where `a` and `b` have exactly n digits, the most significant first: 2n + 2 tokens, 0 to 9 for the
 ///   digits, 12 for `+`, 11 for `=`. Its features are the 2n digits in one-hot encoding, `[2n * 10]`.
-/// - A response gives the sum's digits, the least significant first, so that every digit depends on two digits of the prompt and
-///   on the carry from the less significant digits. Then comes the stop token, 10. A response is right if it is the exact sum
+/// - A response gives the sum's digits, the least significant first, so that each digit depends only on the two digits in its
+///   place and on the carry from the place before. Then comes the stop token, 10. A response is right if it is the exact sum
 ///   without leading zeros and stops within n + 2 tokens.
 /// - Either both `a + b` and `b + a` are held out or neither is, because they have the same answer.
 #[derive(Clone, Copy, Debug)]

@@ -105,7 +105,7 @@ impl Math {
         let mut indices = 0..task.rows.len();
         if indices.all(|index| is_held_out(&task, &task.prompt(index))) {
             let problem = Diagnostic::error("the file has no question for training").in_file(path);
-            let help = "one question in 16 is held out for evaluation, and this file has no other questions: use a file with more questions";
+            let help = "about one question in 16 is held out for evaluation, and this file has no other questions: use a file with more questions";
             return Err(problem.with_help(help).into());
         }
         Ok(task)
@@ -218,7 +218,7 @@ fn text_of(
         let name = name.ok_or_else(|| {
             let known = list(names.iter().copied());
             let problem =
-                Diagnostic::error(format!("no field has a usual name of the {kind}: {known}"));
+                Diagnostic::error(format!("no field has a usual name for the {kind}: {known}"));
             problem.with_help(format!("`{kind}_field = \"NAME\"` names the field"))
         })?;
         *field = (*name).to_string();
@@ -396,7 +396,7 @@ mod tests {
         error(
             r#"{"q": 1}"#,
             &plain,
-            "line 1: no field has a usual name of the question",
+            "line 1: no field has a usual name for the question",
         );
         error("", &plain, "questions.jsonl: the file has no questions");
         let named = MathConfig {

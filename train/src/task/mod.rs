@@ -31,7 +31,7 @@ use advlab::diagnostic::Diagnostic;
 pub const EVALUATION_SHARE: u8 = 16;
 
 /// If this many draws in a row are held out, an error says that the task has no training prompts. This can hardly be chance,
-/// because only a sixteenth of the prompts is held out.
+/// because only about a sixteenth of the prompts is held out.
 const DRAWS: usize = 1000;
 
 /// Returns the task that a configuration describes.
@@ -99,7 +99,7 @@ pub trait Task: Send + Sync {
 
     /// Returns the identity of a prompt. Prompts with the same identity are either all for training or all for evaluation. By
     /// default it is the prompt's tokens; a task overrides this method if one prompt gives away the answer of another. The
-    /// identity is the same in every version of the task, so that held-out prompts stay held out.
+    /// identity must be the same in every version of the task, so that held-out prompts stay held out.
     fn identity(&self, prompt: &Prompt) -> Vec<u32> {
         prompt.tokens.clone()
     }

@@ -12,7 +12,7 @@ use crate::error::{Result, io};
 use advlab::diagnostic::{Diagnostic, Diagnostics};
 use advlab::regular_file;
 
-/// The file in which transformers 5 and later store the template; also the template's name in the engine.
+/// The file in which newer versions of transformers store the template; also the template's name in the engine.
 const FILE: &str = "chat_template.jinja";
 
 /// The date that templates see, for the supported directives of `strftime`. It is fixed, because a run that is resumed
@@ -68,8 +68,8 @@ pub(super) fn special_token(token: &Json) -> Option<&str> {
 }
 
 impl ChatTemplate {
-    /// Loads the template of a folder from `chat_template.jinja` or, as transformers 4 stored it, from `tokenizer_config.json`,
-    /// whose content is `config`.
+    /// Loads the template of a folder from `chat_template.jinja` or, as older versions of transformers stored it, from
+    /// `tokenizer_config.json`, whose content is `config`.
     pub(super) fn load(folder: &Path, config: &Json) -> Result<Option<Self>> {
         let path = folder.join(FILE);
         let (path, source) = if path.exists() {

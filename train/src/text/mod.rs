@@ -63,7 +63,7 @@ impl Text {
         let last = all.max_by_key(|(_, id)| *id);
         if let Some((token, id)) = last.filter(|(_, id)| *id >= vocabulary) {
             let message = format!(
-                "token `{token}` has the number {id}, but the model's vocabulary has {vocabulary} tokens"
+                "token `{token}` has the ID {id}, but the model's vocabulary has only IDs below {vocabulary}"
             );
             let help = "the tokenizer and the model come from different folders, or the embedding was not resized";
             let problem = Diagnostic::error(message).in_file(path);
@@ -80,7 +80,7 @@ impl Text {
         }
         if let Some(id) = ends.iter().find(|id| **id >= vocabulary) {
             let message =
-                format!("`eos_token_id` is {id}, but the vocabulary has {vocabulary} tokens");
+                format!("`eos_token_id` is {id}; the vocabulary has only IDs below {vocabulary}");
             return Err(Diagnostic::error(message).in_file(folder).into());
         }
         let mut stops: Vec<String> = list(folder, "generation_config.json", "stop_strings")?;

@@ -195,7 +195,7 @@ fn a_response_ends_where_the_folder_says() {
         ),
         (
             json!({ "eos_token_id": 400 }),
-            "`eos_token_id` is 400, but the vocabulary has 400 tokens",
+            "`eos_token_id` is 400; the vocabulary has only IDs below 400",
         ),
     ] {
         write(file, content);
@@ -229,6 +229,6 @@ fn stop_strings_are_found_over_several_tokens_and_inside_of_one() {
 #[test]
 fn a_tokenizer_of_more_tokens_than_the_model_is_refused() {
     let error = error_of(Text::load(bare().path(), 299));
-    let expected = "`<|im_end|>` has the number 299, but the model's vocabulary has 299 tokens";
+    let expected = "`<|im_end|>` has the ID 299, but the model's vocabulary has only IDs below 299";
     assert!(error.contains(expected), "{error}");
 }

@@ -1,5 +1,5 @@
-//! libtorch, through `tch`: its settings, its errors, and conversions between slices and tensors. Only this module has C++ and
-//! `unsafe` code.
+//! libtorch, through `tch`: its settings, its errors, and conversions between slices and tensors. In this crate, only this
+//! module has C++ and `unsafe` code.
 
 use std::num::NonZeroUsize;
 use std::sync::OnceLock;

@@ -245,7 +245,7 @@ class Rows:
         if not keep_rejected:
             is_row = has_tokens
         rows = source = np.flatnonzero(is_row)
-        # Keys have the form `{uid}_{session}_{turn}`. Only the last trajectory of a session counts.
+        # Keys have the form `{uid}_{session}_{turn}`. If no turns are seen, only the last trajectory of a session counts.
         sessions, numbers = zip(*(key.rpartition("_")[::2] for key in keys)) if keys else ((), ())
         self.sessions: tuple[str, ...] = ()
         if all(number.isdigit() for number in numbers) and sessions:

@@ -114,7 +114,7 @@ def policy_loss(
         raise VERL.explain(error) from None
     _reported[recipe.version] += bool(out.prints)
     report(recipe, out if _reported[recipe.version] <= REPORTED else replace(out, prints=[]))
-    # verl adds micro-batches up, and divides gradients by the number of ranks.
+    # verl adds up the gradients of the micro-batches, and averages gradients over the ranks.
     batch = getattr(config, "global_batch_info", None) or {}
     share = 1.0
     if batch.get("batch_num_tokens") is not None:

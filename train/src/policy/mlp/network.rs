@@ -1,9 +1,9 @@
 //! The network: its parameters, the forward pass over responses, and the gradient of a loss with respect to the parameters.
 //!
-//! The responses of a group share their prompt and, the more certain the policy is, their first tokens. Equal prefixes give equal
-//! inputs, so the responses are processed in lockstep, and at each position the network runs once per distinct prefix. In the
-//! README's run this reduces the work to a quarter. In the first layer, the sum for a prefix equals the sum for its parent (the
-//! prefix without the last token) plus one row of weights.
+//! The responses of a group share their prompt and, if the policy is certain, many of their first tokens. Equal prefixes give
+//! equal inputs, so the responses are processed in lockstep, and at each position the network runs once per distinct prefix. In
+//! the README's run this reduces the work to a quarter. In the first layer, the sum for a prefix equals the sum for its parent
+//! (the prefix without the last token) plus one row of weights.
 
 use std::collections::HashMap;
 
@@ -293,7 +293,6 @@ impl Forward {
         }
     }
 
-    /// Returns the tokens of each response.
     pub fn tokens(&self) -> impl Iterator<Item = Vec<u32>> {
         let responses = self.choices.iter();
         responses.map(|own| own.iter().map(|(token, _)| *token).collect())

@@ -10,8 +10,8 @@ use crate::policy::Responses;
 use crate::torch::{TorchResult, indices};
 
 /// Divides the responses that have tokens into forward passes. A pass has at most `limit` tokens, including padding; only a pass
-/// with a single response may have more. Responses of similar length are next to each other and, of the same length, those with
-/// the same prompt.
+/// with a single response may have more. The responses are sorted by their length, including the prompt, and responses of equal
+/// length by their prompt.
 pub(super) fn passes(responses: &Responses, limit: usize) -> Vec<Vec<usize>> {
     let prompt = |response: usize| responses.owners()[response];
     // The last token of a response is not an input, because no token is predicted from it.

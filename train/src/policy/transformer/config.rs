@@ -173,7 +173,7 @@ impl ModelConfig {
 }
 
 /// Adds keys that a file may omit, and converts RoPE's keys to the form of transformers 5: in version 4, the base was beside
-/// `rope_scaling`, and `rope_type` was called `type`.
+/// `rope_scaling`, and `rope_type` could also be called `type`.
 fn complete(keys: &mut Map<String, Value>) {
     let rope = keys.remove("rope_parameters");
     let rope = rope.or_else(|| keys.remove("rope_scaling"));

@@ -131,8 +131,8 @@ impl Transformer {
             Some(origin) => read_json(&origin.join("config.json"))?,
             None => self.config.to_json(),
         };
-        // The dtype is replaced, because otherwise transformers would assume the type that the original config names. Version 4
-        // of transformers has another key for the type.
+        // The dtype is replaced, because otherwise transformers would assume the type that the original config names. Older
+        // versions of transformers have another key for the type.
         config.insert("dtype".to_string(), "float32".into());
         config
             .entry("torch_dtype")

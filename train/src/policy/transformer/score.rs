@@ -1,7 +1,7 @@
 //! Computes scores of responses, and the gradient of a loss of their log-probs, one forward pass after the other.
 //!
-//! The output layer is computed for a chunk of tokens at a time, so that the logits of a whole batch `[tokens, vocabulary]`
-//! are never in memory.
+//! The output layer is computed for a chunk of tokens at a time, so that the logits `[tokens, vocabulary]` of only one chunk
+//! are in memory.
 
 use tch::{Kind, Tensor, no_grad_guard};
 
@@ -63,7 +63,7 @@ impl Transformer {
         Ok(scores)
     }
 
-    /// Adds the gradient of sum(dlogp * logp), summed over the targets of a forward pass.
+    /// Adds the gradient of the sum of dlogp * logp over the targets of a forward pass.
     pub(super) fn add_gradient(
         &mut self,
         pass: &[usize],
