@@ -119,10 +119,9 @@ const NAMES: &str = "
 
 This section lists the names of these recipes in other trainers, taken from the trainers' code at the given version; not all of
 that code was run. `advlab recipes verl` shows verl's names. With the parameters in the second column, both formulas are the
-same, except for the differences in the third column, whose subject is the trainer. verl's table has a fourth column with
-measurements: the largest difference between verl's result and advlab's. The results are advantages, or a loss and its gradient
-times the number of tokens, in f64, on four batches with responses and groups of different sizes. Two of these batches have
-holes in the mask.
+same, except for what the third column says about the trainer. verl's table has a fourth column with measurements: the largest
+difference between verl's result and advlab's. The results are advantages, or a loss and its gradient times the number of
+tokens, in f64, on four batches with responses and groups of different sizes. Two of these batches have holes in the mask.
 ";
 
 fn recipe_entry(recipe: &Recipe, objective: Result<&Objective, &Diagnostics>) -> String {
