@@ -126,7 +126,7 @@ def main():
     parser.add_argument("--tokens-per-forward", type=int, default=1 << 14)
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--turns", type=int, default=5)
-    parser.add_argument("--steps", type=int, default=0, help="then run so many steps of sampling and update, and print advlab's memory")
+    parser.add_argument("--steps", type=int, default=0, help="then run so many steps, and print advlab's memory")
     options = parser.parse_args()
     torch.set_num_threads(options.threads)
     generator = torch.Generator().manual_seed(1)

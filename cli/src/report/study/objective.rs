@@ -41,7 +41,9 @@ impl Objective {
             (Some(_), Some(input)) => Curve::drawn(recipe, input, size)?,
             (Some(why), None) => {
                 let name = recipe.name();
-                let message = format!("the objective of {name} is not a function of p alone: it depends on {why}");
+                let message = format!(
+                    "the objective of {name} is not a function of p alone: it depends on {why}"
+                );
                 let mut error = Diagnostic::error(message);
                 if let Err(cause) = exact {
                     error = error.with_note(cause[0].message.clone());
