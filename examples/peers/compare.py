@@ -168,10 +168,10 @@ def markdown(rows, options, bandwidths):
     commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True)
     date = datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%d")
     shape = f"{options.groups} groups of {options.size}, responses of up to {options.tokens} tokens"
-    moved = ", ".join(f"{rate / 1e9:.1f} GB/s on {threads}" for threads, rate in bandwidths.items())
+    moved = ", ".join(f"{rate / 1e9:.1f} GB/s with {threads} thread{'s' * (threads > 1)}" for threads, rate in bandwidths.items())
     lines = [
         f"{date}, commit {commit.stdout.strip()}, {platform.machine()} with {os.cpu_count()} cores, {shape}; "
-        f"the machine moves {moved} of its threads. Milliseconds, medians of {options.runs} runs.",
+        f"the machine moves {moved}. Milliseconds, medians of {options.runs} runs.",
         "",
         "| recipe | threads | script | native | Python, first call | Python | verl | faster | of floor | largest difference |",
         "|---|---|---|---|---|---|---|---|---|---|",
