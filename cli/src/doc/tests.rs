@@ -88,8 +88,10 @@ fn climbs(objective: Result<&Objective, &Diagnostics>) -> String {
         Err(error) => format!("{}.", capital(&error[0].message)),
         Ok(Some((known, off))) => {
             let (name, off) = (known.name(), 100.0 * off);
+            let exact = objective.is_ok_and(Objective::is_exact);
+            let the = ["By an estimate over random orders, the", "The"][usize::from(exact)];
             format!(
-                "The closest known objective is `{name}`; the weights F'(p) of the two objectives differ by {off:.1} %."
+                "{the} closest known objective is `{name}`; the weights F'(p) of the two objectives differ by {off:.1} %."
             )
         }
         Ok(None) => {
