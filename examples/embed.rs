@@ -11,7 +11,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let name = env::args().nth(1).unwrap_or("grpo".to_string());
     let mut live = LiveRecipe::watch(&Host::new(), &name, Default::default())?;
     for step in 0..10 {
-        // The arrays of a trainer after a rollout: 4 responses to 2 prompts, padded to 3 tokens. They are not copied.
+        // The arrays of a trainer after a rollout: 4 responses to 2 prompts, padded to 3 tokens. `old_logp` is not copied.
         let mask = array![[1u8, 1, 1], [1, 1, 0], [1, 0, 0], [1, 1, 1]];
         let old_logp: Array2<f32> = mask.mapv(|counts| -0.5 * f32::from(counts));
         let batch = Batch::builder()

@@ -7,9 +7,9 @@
 
 verl's functions are called as its trainer calls them; for `ppo_clip` the peer is eager torch, forward and backward. Times
 are medians. `script` and `native` are times of the program, without reading the file and building its layout. `Python` is the
-time of a call in verl's process, with the layout: it takes padded tensors and returns a new array ([B], or [B, T] with values
-per token). `of floor` is the least time in which the machine can move the necessary bytes, as a share of advlab's time: the
-columns that are read, for the tokens that count, and the padded result, once each.
+time of a call in verl's process, with the layout; the call takes padded tensors and returns a new array ([B], or [B, T] with
+values per token). `of floor` is the least time in which the machine can move the necessary bytes once, as a share of advlab's
+time; these are the bytes of the columns that are read, for the tokens that count, and of the padded result.
 """
 import argparse
 import datetime
@@ -168,10 +168,10 @@ def markdown(rows, options, bandwidths):
     commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True)
     date = datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%d")
     shape = f"{options.groups} groups of {options.size}, responses of up to {options.tokens} tokens"
-    moved = ", ".join(f"{rate / 1e9:.1f} GB/s on {threads}" for threads, rate in bandwidths.items())
+    moved = ", ".join(f"{rate / 1e9:.1f} GB/s with {threads} thread{'s' * (threads > 1)}" for threads, rate in bandwidths.items())
     lines = [
         f"{date}, commit {commit.stdout.strip()}, {platform.machine()} with {os.cpu_count()} cores, {shape}; "
-        f"the machine moves {moved} of its threads. Milliseconds, medians of {options.runs} runs.",
+        f"the machine moves {moved}. Milliseconds, medians of {options.runs} runs.",
         "",
         "| recipe | threads | script | native | Python, first call | Python | verl | faster | of floor | largest difference |",
         "|---|---|---|---|---|---|---|---|---|---|",

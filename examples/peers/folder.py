@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Takes a Hugging Face folder through a whole run: the model is made here, trained for three steps on questions in text, killed
-during that, resumed, exported, and opened by transformers, whose log-probs must equal advlab's.
+"""Makes a model in a Hugging Face folder, trains it for three steps on questions in text (the run is killed and resumed),
+exports it, and opens it with transformers, whose log-probs may differ from advlab's by at most 1e-5.
 
     python -m venv .peers && .peers/bin/pip install torch==2.11.0 transformers==5.10.4
     cargo build --features torch --example transformer && cargo build --features torch

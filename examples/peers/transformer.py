@@ -118,7 +118,7 @@ def main():
     parser.add_argument("--program", default=str(ROOT / "target/release/examples/transformer"))
     parser.add_argument("--device", default="cpu", help="cpu or cuda")
     parser.add_argument("--layers", type=int, default=4)
-    parser.add_argument("--width", type=int, default=256, help="of the model, a multiple of 64")
+    parser.add_argument("--width", type=int, default=256, help="the model's width, a multiple of 64")
     parser.add_argument("--prompts", type=int, default=64)
     parser.add_argument("--group-size", type=int, default=1)
     parser.add_argument("--prompt-tokens", type=int, default=32)
@@ -126,7 +126,7 @@ def main():
     parser.add_argument("--tokens-per-forward", type=int, default=1 << 14)
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--turns", type=int, default=5)
-    parser.add_argument("--steps", type=int, default=0, help="then so many of sampling and update, with advlab's memory")
+    parser.add_argument("--steps", type=int, default=0, help="then run so many steps, and print advlab's memory")
     options = parser.parse_args()
     torch.set_num_threads(options.threads)
     generator = torch.Generator().manual_seed(1)
@@ -171,7 +171,7 @@ def compare(ours, peer, options):
         told = lambda seconds: f"{seconds:7.3f} s {peer.responses.numel() / seconds:9.0f} tokens/s"
         beside = f"  Python {told(theirs[line])}  ratio {least[line] / theirs[line]:.2f}" if line in theirs else ""
         print(f"{line:14} {told(least[line])}{beside}")
-    print("Responses alone, where they end before they are as long as they may be, and rows that have ended are dropped:")
+    print("Responses alone, with stop tokens; rows that have ended are dropped:")
     ours("stops")
     for _ in range(options.turns):
         seconds, answer = ours("sample")["seconds"], ours("score sampled")

@@ -113,7 +113,7 @@ pub fn recipe_json(recipe: &Recipe) -> Value {
     json!({ "name": recipe.name(), "version": version, "summary": recipe.summary(), "doc": recipe.doc(), "hooks": hooks, "params": params })
 }
 
-/// Returns built-ins as JSON, or only those that need a column: the keys of [`recipe_json`], and the kind.
+/// Returns built-ins as JSON, with the keys of [`recipe_json`] and `kind`; if there is a `column`, only those that need it.
 pub fn builtins_json<'a>(
     names: impl Iterator<Item = &'a str>,
     column: Option<&str>,

@@ -198,7 +198,7 @@ pub fn trainer_json(name: &str) -> Result<Vec<Value>> {
 }
 
 /// Returns the result of a search for a name that no trainer has. Fails if nothing is found, or if the name resembles a trainer's
-/// name or is a recipe's.
+/// name or is that of a recipe.
 fn mentions<T>(name: &str, search: impl FnOnce() -> Option<T>) -> Result<T> {
     let names = || trainers().map(|(name, _)| name);
     let help = if let Some(near) = suggest::nearest(name, names()) {

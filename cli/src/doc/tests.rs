@@ -88,8 +88,10 @@ fn climbs(objective: Result<&Objective, &Diagnostics>) -> String {
         Err(error) => format!("{}.", capital(&error[0].message)),
         Ok(Some((known, off))) => {
             let (name, off) = (known.name(), 100.0 * off);
+            let exact = objective.is_ok_and(Objective::is_exact);
+            let the = ["By an estimate over random orders, the", "The"][usize::from(exact)];
             format!(
-                "The closest known objective is `{name}`; the weights F'(p) of the two objectives differ by {off:.1} %."
+                "{the} closest known objective is `{name}`; the weights F'(p) of the two objectives differ by {off:.1} %."
             )
         }
         Ok(None) => {
@@ -119,10 +121,9 @@ const NAMES: &str = "
 
 This section lists the names of these recipes in other trainers, taken from the trainers' code at the given version; not all of
 that code was run. `advlab recipes verl` shows verl's names. With the parameters in the second column, both formulas are the
-same, except for the differences in the third column, whose subject is the trainer. verl's table has a fourth column with
-measurements: the largest difference between verl's result and advlab's. The results are advantages, or a loss and its gradient
-times the number of tokens, in f64, on four batches with responses and groups of different sizes. Two of these batches have
-holes in the mask.
+same, except for what the third column says about the trainer. verl's table has a fourth column with measurements: the largest
+difference between verl's result and advlab's. The results are advantages, or a loss and its gradient times the number of
+tokens, in f64, on four batches with responses and groups of different sizes. Two of these batches have holes in the mask.
 ";
 
 fn recipe_entry(recipe: &Recipe, objective: Result<&Objective, &Diagnostics>) -> String {

@@ -122,6 +122,9 @@ fn what_is_no_function_of_p_is_estimated_or_refused() {
         let text = refused.render(false);
         assert!(text.contains(why) && text.contains("--input"), "{text}");
     }
+    let noisy = "fn advantage(batch, p) { batch.reward - batch.reward.mean(\"batch\") + batch.random(\"response\") }";
+    let refused = Objective::of(&script(noisy), None, 8).expect_err("random and of the batch");
+    assert!(refused[0].message.contains("the other groups"), "{refused}");
     let drawn = Objective::of(&recipe("grpo_lambda", ""), Some(&rollouts), 8).expect("rollouts");
     let (slope, error) = drawn.slope(0.5);
     let is_near = error > 0.0 && error < slope.abs();
@@ -134,9 +137,11 @@ fn what_is_no_function_of_p_is_estimated_or_refused() {
         close(clip.slope(p).0, 1.0, "ppo_clip");
     }
     assert!(says(&clip, "rloo"), "{:?}", clip.notes);
-    // Draws of k depend on the order: their mean over orders has the analytic objective.
-    let sampled = Objective::of(&recipe("passk_full_sampling", ""), None, 8).expect("an estimate");
-    assert!(!sampled.is_exact());
+    // Draws of k depend on the order: their mean over orders has the analytic objective. Chance is no other group.
+    for name in ["passk_full_sampling", "passk_bootstrap"] {
+        let sampled = Objective::of(&recipe(name, ""), None, 8).expect("an estimate");
+        assert!(!sampled.is_exact(), "{name}");
+    }
     let exact = Objective::of(&recipe("rloo", ""), None, 8).expect("exact");
     let (known, off) = exact.nearest()[0];
     assert!(known == KnownObjective::Reward && off < 1e-9, "{off}");

@@ -95,7 +95,11 @@ impl Curve {
         let design = Design::of(recipe)?;
         let mut groups: Vec<usize> = (0..=size).collect();
         let mut first = alike(like, size, &groups, None)?;
-        let depends_on_batch = !groups_are_independent(recipe, &first)?;
+        // A group that is alone gets other random numbers, which are no influence of the other groups.
+        let depends_on_batch = match is_random(recipe, &first)? {
+            true => others_matter(&design, like, size)?,
+            false => !groups_are_independent(recipe, &first)?,
+        };
         if depends_on_batch {
             groups = in_proportion(&accuracies_of(like), size);
             first = alike(like, size, &groups, None)?;
@@ -180,6 +184,29 @@ fn points(design: &Design<'_>, batch: &Batch, size: usize) -> Result<(Vec<Point>
     };
     let (points, spreads): (Vec<Point>, Vec<f64>) = (0..=size).map(of_group).unzip();
     Ok((points, spreads.into_iter().fold(0.0, f64::max)))
+}
+
+/// Returns whether another seed changes the recipe's advantages.
+fn is_random(recipe: &Recipe, batch: &Batch) -> Result<bool> {
+    let host = recipe.host().clone();
+    let seed = host.seed().wrapping_add(1);
+    let of = |recipe: &Recipe| -> Result<Vec<f64>> {
+        Ok(Design::of(recipe)?.outcome(batch)?.advantage.by_response())
+    };
+    Ok(of(recipe)? != of(&recipe.on(&host.with_seed(seed)))?)
+}
+
+/// Returns whether the labels of other groups change the advantages in a group, if all groups keep their random numbers.
+fn others_matter(design: &Design<'_>, like: &Batch, size: usize) -> Result<bool> {
+    let of = |groups: Vec<usize>| -> Result<Vec<Point>> {
+        Ok(points(design, &alike(like, size, &groups, None)?, size)?.0)
+    };
+    let given = of((0..=size).collect())?;
+    // In every second group, no response is right.
+    let changed = of((0..=size).map(|right| right * (1 - right % 2)).collect())?;
+    let rounding = ROUNDING * given.iter().fold(0.0f64, |most, one| most.max(one.total));
+    let mut kept = given.iter().zip(&changed).step_by(2);
+    Ok(kept.any(|(a, b)| (a.total - b.total).abs() > rounding))
 }
 
 /// Returns the share of right responses in each group, or an empty list if the batch does not say which responses are right.

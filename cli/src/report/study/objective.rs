@@ -42,7 +42,9 @@ impl Objective {
             (Some(_), Some(input)) => Curve::drawn(recipe, input, size)?,
             (Some(why), None) => {
                 let name = recipe.name();
-                let message = format!("what {name} optimises depends on {why}, not on p alone");
+                let message = format!(
+                    "the objective of {name} is not a function of p alone: it depends on {why}"
+                );
                 let mut error = Diagnostic::error(message);
                 if let Err(cause) = exact {
                     error = error.with_note(cause[0].message.clone());
@@ -291,7 +293,7 @@ fn beyond_p(curve: &Result<Curve>, tried: &Result<Outcome>) -> Option<&'static s
         // Tokens are not tested if the order of the responses matters, because equal responses then have different advantages
         // even if their tokens are equal.
         Ok(curve) if !curve.depends_on_order && tried.as_ref().is_ok_and(looks_at_tokens) => {
-            Some("properties of a response other than whether it is right, such as its tokens")
+            Some("properties of a response beyond its correctness, such as its tokens")
         }
         Err(error) if error[0].missing_column().is_some() => {
             Some("columns that only real rollouts have")
