@@ -403,7 +403,7 @@ impl Tensor {
     }
 
     /// Sets the line at which the tensor was made, for this node and for the nodes that the same operation added. A node without
-    /// arguments gets no line, unless it is a count, because other operations may share it.
+    /// arguments gets no line, because other operations may share it; a count, which is not shared, does.
     pub(crate) fn mark(&self, origin: &Origin) {
         let mut stack = vec![self.clone()];
         while let Some(tensor) = stack.pop() {

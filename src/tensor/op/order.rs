@@ -1,5 +1,5 @@
 //! Rows that compute a separate result for each value within its cell of a level: ranks, indices, running sums in the order of a
-//! key, softmax.
+//! key, extremes, and softmax.
 
 use std::sync::Arc;
 
@@ -85,7 +85,7 @@ static CUMSUM_BY: Op = Op {
 
 static ARGMAX: Op = Op {
     name: "argmax",
-    doc: "1 for the largest value in each cell of a level (for the first such value by `index`), 0 for all other values",
+    doc: "1 for the largest value in each cell of a level (if several are equal, for the one with the lowest `index`), 0 for all other values",
     example: "batch.length.argmax(\"group\")",
     shows: &[0.0, 1.0, 0.0, 1.0, 0.0],
     build: |op, args| first_of(op, &MAX, args),
@@ -94,7 +94,7 @@ static ARGMAX: Op = Op {
 
 static ARGMIN: Op = Op {
     name: "argmin",
-    doc: "1 for the smallest value in each cell of a level (for the first such value by `index`), 0 for all other values",
+    doc: "1 for the smallest value in each cell of a level (if several are equal, for the one with the lowest `index`), 0 for all other values",
     example: "batch.reward.argmin(\"group\")",
     shows: &[0.0, 1.0, 0.0, 1.0, 0.0],
     build: |op, args| first_of(op, &MIN, args),
