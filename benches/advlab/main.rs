@@ -48,7 +48,7 @@ fn shapes() -> [Shape; 3] {
     }
 }
 
-/// Returns a batch of a shape. Only the last batch is kept, so that benchmarks of one shape in a row share it.
+/// Returns a batch of a shape. Only the last batch is kept, so that consecutive benchmarks of one shape share it.
 fn batch(shape: Shape) -> Arc<Batch> {
     static LAST: Mutex<Option<(Shape, Arc<Batch>)>> = Mutex::new(None);
     let mut last = LAST.lock().unwrap_or_else(PoisonError::into_inner);

@@ -55,7 +55,7 @@ def mean_of(x: Tensor, mask: Tensor, dim: int | None = None) -> Tensor:
     mean = torch.where(mask, x, 0.0).sum(dim, keepdim=True) / count
     rest = torch.where(mask, x - mean, 0.0)
     total, size = rest.sum(dim, keepdim=True), rest.abs().sum(dim, keepdim=True)
-    # If no value is on the other side of the mean, all are equal, and the rest is rounding.
+    # If all differences have one sign, the values are equal, and the differences are rounding errors.
     return (mean + torch.where(total.abs() == size, total / count, 0.0)).sum(dim)
 
 
@@ -122,7 +122,7 @@ def group_mean(x: Tensor, index: Tensor) -> Tensor:
     """The mean in each response's group."""
     mean = group_sum(x, index) / group_count(index)
     rest, size = group_sum(x - mean, index), group_sum((x - mean).abs(), index)
-    # If no value is on the other side of the mean, all are equal, and the rest is rounding.
+    # If all differences have one sign, the values are equal, and the differences are rounding errors.
     return mean + torch.where(rest.abs() == size, rest / group_count(index), 0.0)
 
 
@@ -160,7 +160,7 @@ def group_mean_of(x: Tensor, index: Tensor, mask: Tensor) -> Tensor:
     mean = group_sum_of(x, index, mask) / count
     rest = group_sum_of(x - mean, index, mask)
     size = group_sum_of((x - mean).abs(), index, mask)
-    # If no value is on the other side of the mean, all are equal, and the rest is rounding.
+    # If all differences have one sign, the values are equal, and the differences are rounding errors.
     return mean + torch.where(rest.abs() == size, rest / count, 0.0)
 
 

@@ -1,5 +1,5 @@
-//! A plan as a derivation to read, with a line for each operation. The line ends with the operation's position in the script,
-//! which is followed by the statement if the operation is the first of several from this statement.
+//! A plan as a derivation to read, with a line for each operation. The line ends with the operation's position in the script and
+//! with the statement, unless the line before it has the same statement.
 
 use super::Plan;
 use super::expression::{level_of, operation, term};
@@ -68,7 +68,7 @@ impl Plan {
                 let source = |of| place(&self.recipe, source_of(&self.recipe, of), of.line);
                 let place = origin.map(source).unwrap_or_default();
                 let statement = statement_of(&self.recipe, node);
-                // Only the first of a statement's consecutive operations is followed by the statement.
+                // A statement is quoted only at the first of its consecutive operations.
                 let beside = match &statement {
                     Some(statement) if last.as_ref() != Some(statement) => {
                         format!("{place}: {statement}")

@@ -163,7 +163,7 @@ impl Session {
     }
 
     /// Returns what was typed as a script: the imports, the functions and, if neither `advantage` nor `loss` is among them, a
-    /// hook `advantage` with the statements up to the last value that can be an advantage. A hook `params` is added if it is needed.
+    /// hook `advantage` with the statements up to the last value that can be an advantage. A hook `params` is added if needed.
     pub fn typed_script(&self) -> String {
         self.inputs.script(self.recipe.as_ref())
     }

@@ -120,8 +120,8 @@ impl Inputs {
     }
 
     /// Finds the first input that calls a hook of a recipe, and returns the hook (if it calls several, the hook that comes
-    /// first in a step) and the recipe's name. Inputs after the last value that can be an advantage are ignored. Returns `None` if
-    /// there is no such value, if no input up to it calls a hook, or if an input defines `advantage` or `loss`.
+    /// first in a step) and the recipe's name. Inputs after the last value that can be an advantage are ignored. Returns
+    /// `None` if there is no such value, if no input up to it calls a hook, or if an input defines `advantage` or `loss`.
     pub fn called_hook(&self) -> Option<(&'static str, &str)> {
         let inputs = self.all[..=self.last_signal()?].iter();
         inputs.filter(|_| !self.has_hook()).find_map(|input| {

@@ -18,8 +18,8 @@ use crate::tensor::graph::{Prim, Tensor};
 use crate::tensor::plan::Plan;
 use crate::tensor::value::Value;
 
-/// The maximum number of token steps, other than outputs, that one pass stores only for steps that are computed in full. This limits
-/// the memory in use.
+/// The maximum number of token steps, other than outputs, that one pass stores only for steps that are computed in full. This
+/// limits the memory in use.
 const STORED_FOR_FULL: usize = 2;
 
 /// The steps that one pass computes.
