@@ -126,7 +126,8 @@ impl Checks<'_> {
         let mut sources = self.recipe.sources();
         let detaches = worst > SLOPE && sources.any(|(_, text)| calls_detach(text));
         let (result, line) = if (worst <= SLOPE || detaches) && self.is_flat(batch, &loss) {
-            let line = "is 0 both at logp = old_logp and near it: the loss gives no learning signal";
+            let line =
+                "is 0 both at logp = old_logp and near it: the loss gives no learning signal";
             (Fails, line.to_string())
         } else if worst <= SLOPE {
             (

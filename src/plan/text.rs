@@ -1,5 +1,5 @@
-//! A plan as a derivation to read, with a line for each operation. The line ends with the operation's position in the script and
-//! with the statement, unless the line before it has the same statement.
+//! A plan as a derivation to read, with a line for each operation. The line ends with the operation's position in the script
+//! and with the statement, unless the line before it has the same statement.
 
 use super::Plan;
 use super::expression::{level_of, operation, term};

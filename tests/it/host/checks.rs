@@ -279,7 +279,7 @@ fn no_built_in_has_a_term_that_trains_nothing() {
                 "{}: {finding:?}",
                 builtin.name
             );
-            let is_nothing = finding.detail.contains("teaches nothing");
+            let is_nothing = finding.detail.contains("no learning signal");
             assert!(!is_nothing, "{}: {finding:?}", builtin.name);
         }
     }
