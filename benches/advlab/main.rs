@@ -1,8 +1,8 @@
-//! Benchmarks of what a trainer waits for: recipes, operations, groups one by one, reading, a step of the maze, a reload.
+//! Benchmarks of what a trainer waits for: recipes, operations, groups one by one, reading, steps of the maze, and a reload.
 //!
 //!     cargo bench                           at the shapes of training runs: some minutes, and 4 GB
-//!     ADVLAB_BENCH=short cargo bench        at small ones, in seconds
-//!     cargo bench -- recipes                those of that name
+//!     ADVLAB_BENCH=short cargo bench        at small shapes, in seconds
+//!     cargo bench -- recipes                only the benchmarks of that name
 
 mod recipes;
 mod running;
@@ -25,7 +25,7 @@ fn main() {
         .main();
 }
 
-/// Groups, responses of each, and the longest of these in tokens.
+/// The number of groups, the responses per group, and the longest response in tokens.
 #[derive(Clone, Copy, PartialEq)]
 struct Shape(usize, usize, usize);
 
@@ -35,7 +35,7 @@ impl fmt::Display for Shape {
     }
 }
 
-/// Long responses, many short ones, and a batch that fits the caches.
+/// Long responses, many short responses, and a batch that fits into the caches.
 fn shapes() -> [Shape; 3] {
     if *IS_SHORT {
         [Shape(16, 16, 1024), Shape(512, 16, 32), Shape(16, 16, 128)]
@@ -48,7 +48,7 @@ fn shapes() -> [Shape; 3] {
     }
 }
 
-/// A batch of a shape, made once. One is kept at a time.
+/// Returns a batch of a shape. Only the last batch is kept, so that consecutive benchmarks of one shape share it.
 fn batch(shape: Shape) -> Arc<Batch> {
     static LAST: Mutex<Option<(Shape, Arc<Batch>)>> = Mutex::new(None);
     let mut last = LAST.lock().unwrap_or_else(PoisonError::into_inner);

@@ -25,7 +25,7 @@ fn at(shapes: &[Shape], names: &[&'static str]) -> Vec<Case> {
     shapes.iter().flat_map(of_shape).collect()
 }
 
-/// Times the recipe's hook, and writing its result as a padded array, whose memory is reused.
+/// Times the recipe's hook and the writing of its result as a padded array, whose memory is reused.
 fn run(bencher: Bencher<'_, '_>, recipe: &Recipe, batch: &Batch) {
     let spare = SpareMemory::default();
     let mut state = recipe.init().expect("a state");
@@ -78,7 +78,7 @@ fn groups_shape() -> [Shape; 1] {
     [Shape(if *IS_SHORT { 512 } else { 8192 }, 16, 8)]
 }
 
-/// The first goes through all groups at once; the second looks at a value, and cannot.
+/// The first formula is called once for all groups. The second reads a value, so it is called group by group.
 #[divan::bench(args = at(&groups_shape(), &[
     "batch.map_groups(|g| (g.reward - g.reward.mean(\"batch\")) / (g.reward.std(\"batch\") + 1e-6))",
     "batch.map_groups(|g| if g.reward.std(\"batch\").value() > 0.0 { g.reward - g.reward.mean(\"batch\") } else { g.reward * 0 })",

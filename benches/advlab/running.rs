@@ -1,4 +1,4 @@
-//! What a run waits for beside its recipe: reading, a step of the maze, a new version of a script.
+//! The other work that a run waits for: reading, steps of the maze, and a new version of a script.
 
 use std::fs;
 use std::sync::atomic::AtomicBool;
@@ -13,7 +13,7 @@ use divan::counter::{BytesCount, ItemsCount};
 
 use crate::{IS_SHORT, Shape, batch};
 
-/// JSONL with a line a response, and safetensors with all columns.
+/// JSONL with one line per response, and safetensors with all columns.
 #[divan::bench(args = ["jsonl", "safetensors"])]
 fn reading(bencher: Bencher<'_, '_>, kind: &str) {
     let folder = tempfile::tempdir().expect("a folder");
@@ -31,7 +31,7 @@ fn reading(bencher: Bencher<'_, '_>, kind: &str) {
     bencher.bench(|| read(&path, &ReadOptions::default()).expect("rollouts"));
 }
 
-/// Steps of the maze as a run does them, without its evaluations. The time is that of all of them.
+/// Steps of the maze as in a run, but without evaluations. The time is for all steps together.
 #[divan::bench(sample_count = 5)]
 fn maze_steps(bencher: Bencher<'_, '_>) {
     let steps = if *IS_SHORT { 2 } else { 20 };
@@ -55,7 +55,7 @@ fn maze_steps(bencher: Bencher<'_, '_>) {
         });
 }
 
-/// From the save of a script to the step that uses it: the events settle, then the checks run.
+/// Times a reload, from the save of a script to the step that uses it: the events settle, then the checks run.
 #[divan::bench(sample_count = 5, sample_size = 1)]
 fn reload(bencher: Bencher<'_, '_>) {
     let folder = tempfile::tempdir().expect("a folder");

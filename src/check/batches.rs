@@ -10,7 +10,7 @@ pub(super) const REJECTED: &str = "a response without tokens";
 /// The name of a degenerate batch, whether such a batch occurs in every run, and the function that makes it from another batch.
 type Degenerate = (&'static str, bool, fn(&Batch) -> Batch);
 
-/// The degenerate batches that a recipe may meet early in training.
+/// The degenerate batches that a recipe may meet in training.
 pub const DEGENERATE: [Degenerate; 6] = [
     ("all right", true, |batch| with_rewards(batch, |_, _| 1.0)),
     ("all wrong", true, |batch| with_rewards(batch, |_, _| 0.0)),

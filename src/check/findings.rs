@@ -57,8 +57,7 @@ pub(super) struct Checks<'a> {
     /// Whether each run of the recipe computes the loss after the advantage.
     pub(super) runs_loss: bool,
     pub(super) findings: Vec<Finding>,
-    /// The largest |A|, for the mean A of a response, of a response that is a group of its own; 0 if the recipe refuses such
-    /// groups.
+    /// The largest absolute value of a response's mean advantage in groups of one; 0 if the recipe fails on such groups.
     pub(super) alone: f64,
 }
 

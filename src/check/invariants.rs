@@ -11,7 +11,7 @@ use crate::diagnostic::Diagnostics;
 use crate::number_text::counted;
 use crate::script::{Outcome, Summary};
 
-/// The maximum number of groups on each of which the recipe is run alone, as if the group were the whole batch.
+/// At most this many groups are tried alone: the recipe is run on each of them as if it were the whole batch.
 const ALONE: usize = 16;
 
 impl Checks<'_> {
@@ -134,7 +134,7 @@ impl Checks<'_> {
                 _ => self.add(
                     SIGN,
                     Note,
-                    "every advantage is 0: this recipe teaches nothing",
+                    "every advantage is 0: this recipe gives no learning signal",
                 ),
             };
         }

@@ -39,7 +39,7 @@ impl Checks<'_> {
         }
     }
 
-    /// Returns whether the loss treats every weight, or every weight above 0, as 1 although other weights occur.
+    /// Returns whether the loss treats every weight, or every weight above 0, as 1, although other weights occur.
     fn ignores_weights(&self, batch: &Batch) -> Result<bool, Diagnostics> {
         let mut state = self.recipe.init()?;
         let outcome = self.recipe.advantage(batch, &mut state)?;
@@ -127,7 +127,7 @@ impl Checks<'_> {
         let detaches = worst > SLOPE && sources.any(|(_, text)| calls_detach(text));
         let (result, line) = if (worst <= SLOPE || detaches) && self.is_flat(batch, &loss) {
             let line =
-                "is 0 everywhere, both at logp = old_logp and near it: the loss teaches nothing";
+                "is 0 both at logp = old_logp and near it: the loss gives no learning signal";
             (Fails, line.to_string())
         } else if worst <= SLOPE {
             (

@@ -95,8 +95,8 @@ pub fn check(recipe: &Recipe, input: Option<&Batch>) -> Vec<Finding> {
     checks.findings
 }
 
-/// Returns one line for each check whose result on a batch is worse with a new version of a recipe than with the old version, or
-/// one line that says that the time was used up. Both versions must have the same guard.
+/// Returns one line for each check whose result on a batch is worse with a new version of a recipe than with the old version,
+/// except checks that report an error, or one line that says that the time was used up. Both versions must have the same guard.
 pub(crate) fn worse(old: &Recipe, new: &Recipe, batch: &Batch) -> Vec<String> {
     let guard = new.host().guard();
     let [old, new] = [old, new].map(|recipe| check(recipe, Some(batch)));
@@ -128,8 +128,8 @@ pub fn needs(recipe: &Recipe, column: &str) -> bool {
     is_there && without().is_err()
 }
 
-/// The checks run the recipe dozens of times, so they use only the first groups of a batch: at least two groups, and then further
-/// groups until all of them have this number of responses or this number of tokens.
+/// The checks run the recipe dozens of times, so they use only the first groups of a batch: two groups, and then further groups
+/// until the groups together have this number of responses or of tokens.
 const RESPONSES: usize = 1024;
 const TOKENS: usize = 1 << 16;
 /// The maximum number of tokens of all responses together, unless there are so many responses that 8 tokens of each exceed it.

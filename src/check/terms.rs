@@ -1,5 +1,5 @@
-//! Finds terms and tokens that, against appearances, train nothing: terms whose gradient, or expected gradient, is 0, and tokens
-//! with advantage 0 in a response that has a signal.
+//! Finds terms and tokens that seem to train the policy but do not: terms whose gradient, or expected gradient, is 0, and
+//! tokens with advantage 0 in a response whose other tokens have an advantage.
 
 use super::batches::{
     on_policy, wave, with_responses, with_rewards, with_scaled_advantage, with_tokens,
@@ -168,14 +168,14 @@ impl Checks<'_> {
             .collect())
     }
 
-    /// Reports tokens whose advantage is 0 whatever the rewards are, although another token of the same response has a signal.
+    /// Reports tokens whose advantage is 0 with two sets of rewards, although another token of the response has an advantage.
     pub(super) fn silent_tokens(&mut self, batch: &Batch, base: &Outcome) {
         let (advantage, layout) = (&base.advantage, base.advantage.layout());
         // The equivalent advantage of a loss is skipped, because it is 0 at tokens that the loss clips.
         if advantage.level() != Level::Token || base.loss.is_some() {
             return;
         }
-        // With other rewards, an advantage that is 0 by chance is not 0. Errors are ignored, because a recipe may refuse these.
+        // With other rewards, an advantage that is 0 by chance is not 0. Errors are ignored, because a recipe may refuse them.
         let Ok(other) = self.advantage(&with_rewards(batch, |i, _| 0.2 + wave(i, 0, 16))) else {
             return;
         };

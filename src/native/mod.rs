@@ -2,7 +2,7 @@
 //!
 //! A kernel belongs to the exact text of the shipped script, including its imports. An edited copy is another version, and runs
 //! as a script. A kernel declines inputs that it does not support (some settings, masks with holes, columns of an unusual kind)
-//! and results that are not finite. The script runs in these cases, so results, errors and notes are always the same as without
+//! and results that are not finite. The script runs in these cases, so results, errors and notes are the same as without
 //! kernels.
 
 mod inputs;

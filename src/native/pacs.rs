@@ -1,4 +1,5 @@
-//! The loss of PACS and its gradient, for the default settings: one pass over the tokens, then computations per response.
+//! The loss of PACS and its gradient, for the default settings of how scores become weighted logits: one pass over the
+//! tokens, then computations per response.
 //!
 //! The gradient has the same bits as the gradient of the script's graph, because all sums are computed in the same order. See the
 //! derivatives in the op table.

@@ -1,7 +1,7 @@
 def group_index(group: Tensor) -> Tensor:
     """The row of the first response of each response's group, so that any whole numbers can name groups.
 
-    The shape of what torch.unique gives depends on the values, which torch.compile cannot have in one graph.
+    The shape of torch.unique's result depends on the values, which torch.compile cannot handle in one graph.
     """
     values, order = torch.sort(group, stable=True)
     return order[torch.searchsorted(values, group.contiguous())]
@@ -40,7 +40,7 @@ def k3(d: Tensor) -> Tensor:
 
 
 def last_token(mask: Tensor) -> Tensor:
-    """True at the last token of each response that counts."""
+    """True at each response's last token that counts."""
     return mask & (mask.flip(1).cumsum(1).flip(1) == 1)
 
 
@@ -55,7 +55,7 @@ def mean_of(x: Tensor, mask: Tensor, dim: int | None = None) -> Tensor:
     mean = torch.where(mask, x, 0.0).sum(dim, keepdim=True) / count
     rest = torch.where(mask, x - mean, 0.0)
     total, size = rest.sum(dim, keepdim=True), rest.abs().sum(dim, keepdim=True)
-    # If no value is on the other side of the mean, all are equal, and the rest is rounding.
+    # If all differences have one sign, the values are equal, and the differences are rounding errors.
     return (mean + torch.where(total.abs() == size, total / count, 0.0)).sum(dim)
 
 
@@ -81,13 +81,13 @@ def min_of(x: Tensor, mask: Tensor, dim: int | None = None) -> Tensor:
 
 
 def whiten(x: Tensor, mask: Tensor) -> Tensor:
-    """Less the mean and divided by the standard deviation (ddof 0, at least 1e-4) of the values that count."""
+    """x minus the mean, divided by the standard deviation (ddof 0, at least 1e-4), of the values that count."""
     return (x - mean_of(x, mask)) / std_of(x, mask, ddof=0).clamp(min=1e-4)
 
 
 def quantile_of(x: Tensor, q: float, mask: Tensor) -> Tensor:
     """The q-quantile of the values that count, interpolated linearly; 0 if there are none."""
-    # A value is appended, so that there is one to take even if none counts.
+    # A 0 is appended, so that there is a value to read if x has none.
     values = pad(torch.where(mask, x, torch.inf).flatten().sort().values, (0, 1))
     place = q * (mask.sum().to(x.dtype) - 1).clamp(min=0)
     low, high = values.take(place.floor().long()), values.take(place.ceil().long())
@@ -122,7 +122,7 @@ def group_mean(x: Tensor, index: Tensor) -> Tensor:
     """The mean in each response's group."""
     mean = group_sum(x, index) / group_count(index)
     rest, size = group_sum(x - mean, index), group_sum((x - mean).abs(), index)
-    # If no value is on the other side of the mean, all are equal, and the rest is rounding.
+    # If all differences have one sign, the values are equal, and the differences are rounding errors.
     return mean + torch.where(rest.abs() == size, rest / group_count(index), 0.0)
 
 
@@ -144,7 +144,7 @@ def group_min(x: Tensor, index: Tensor) -> Tensor:
 
 
 def group_others_mean(x: Tensor, index: Tensor) -> Tensor:
-    """The mean of the others in each response's group (leave-one-out), and a single value itself."""
+    """The mean of the other values in each response's group (leave-one-out); the value itself if it is alone."""
     mean = group_mean(x, index)
     return mean + safe_div(mean - x, group_count(index) - 1)
 
@@ -160,7 +160,7 @@ def group_mean_of(x: Tensor, index: Tensor, mask: Tensor) -> Tensor:
     mean = group_sum_of(x, index, mask) / count
     rest = group_sum_of(x - mean, index, mask)
     size = group_sum_of((x - mean).abs(), index, mask)
-    # If no value is on the other side of the mean, all are equal, and the rest is rounding.
+    # If all differences have one sign, the values are equal, and the differences are rounding errors.
     return mean + torch.where(rest.abs() == size, rest / count, 0.0)
 
 
@@ -183,14 +183,14 @@ def group_min_of(x: Tensor, index: Tensor, mask: Tensor) -> Tensor:
 
 
 def group_others_mean_of(x: Tensor, index: Tensor, mask: Tensor) -> Tensor:
-    """The mean of the others that count in each response's group, and of a single one itself."""
+    """The mean of the other values that count in each response's group; the value itself if it is alone."""
     mean = group_mean_of(x, index, mask)
     others = mean + safe_div(mean - x, group_sum(mask.long(), index) - 1)
     return torch.where(mask, others, mean)
 
 
 def group_others_std(x: Tensor, index: Tensor) -> Tensor:
-    """The standard deviation of the others in each response's group, exactly 0 if these are equal."""
+    """The standard deviation of the other values in each response's group, exactly 0 if they are equal."""
     is_other = (index[:, None] == index) & ~torch.eye(
         len(x), dtype=torch.bool, device=x.device
     )
@@ -198,9 +198,9 @@ def group_others_std(x: Tensor, index: Tensor) -> Tensor:
 
 
 def group_order(x: Tensor, index: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """The responses group by group, in each by x, with ties in batch order and NaN last.
+    """The responses ordered by group and, within a group, by x; ties are in batch order, NaN is last.
 
-    Also the place of each response there, and the place of the first one of its group.
+    Also each response's position in this order, and the position of the first response of its group.
     """
     order = torch.argsort(x, stable=True)
     order = order[torch.argsort(index[order], stable=True)]
@@ -253,10 +253,10 @@ def cumsum(x: Tensor, gamma: Tensor | float, mask: Tensor) -> Tensor:
 
 
 def next_token(x: Tensor, fill: float, mask: Tensor) -> Tensor:
-    """The value at the next token that counts, and a fill after the last."""
+    """The value at the next token that counts; `fill` for the last."""
     length = mask.shape[1]
     places = torch.where(mask, torch.arange(length, device=x.device), length)
-    # The first counted place at or after each place, then after each place.
+    # The first token that counts at or after each place, then after each place.
     following = places.flip(1).cummin(1).values.flip(1)
     following = pad(following, (0, 1), value=length)[:, 1:]
     return torch.where(
@@ -265,7 +265,7 @@ def next_token(x: Tensor, fill: float, mask: Tensor) -> Tensor:
 
 
 def prev_token(x: Tensor, fill: float, mask: Tensor) -> Tensor:
-    """The value at the previous token that counts, and a fill before the first."""
+    """The value at the previous token that counts; `fill` for the first."""
     return next_token(x.flip(1), fill, mask.flip(1)).flip(1)
 
 

@@ -317,8 +317,8 @@ fn groups(tensor: &Tensor) -> Option<*const Layout> {
     frame.map(|frame| Arc::as_ptr(&frame.layout))
 }
 
-/// Returns a batch with the usual columns that the recipe may read, texts, the columns `reward`, `old_logp` and `logp`, and the
-/// columns that a loss gets: the advantage of each token and, if there are the hooks `weight` and `loss`, the weights.
+/// Returns a batch with the usual columns that the recipe may read, all usual texts, the columns `reward`, `old_logp` and
+/// `logp`, the advantage of each token and, if the recipe has the hooks `weight` and `loss`, the weights.
 pub(super) fn columns_for(recipe: &Recipe) -> Batch {
     let usual = usual();
     let always = ["reward", "old_logp", "logp", "advantage"];

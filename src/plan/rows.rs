@@ -48,8 +48,8 @@ static ROWS: LazyLock<Vec<Row>> = LazyLock::new(|| {
     rows.collect()
 });
 
-/// Returns the form of a node in a notation, from the first line of `rows.txt` that fits and has one. `way` comes from
-/// [`Node::way`].
+/// Returns the form of a node in a notation, from the first line of `rows.txt` that fits the node and has a form in this
+/// notation. `way` comes from [`Node::way`].
 pub(super) fn form(
     node: &Node,
     way: Option<(Level, Level)>,
@@ -88,7 +88,7 @@ pub(super) fn called(row: &'static str) -> &'static str {
     found.unwrap_or(row)
 }
 
-/// Returns whether an elementwise operation has this name; the reductions `min` and `max` share theirs with such an operation.
+/// Returns whether an elementwise operation has this name; the reductions `min` and `max` have the names of such operations.
 pub(super) fn is_by_value(row: &str) -> bool {
     is_of_class(row, Class::Elementwise) || is_logic(row)
 }
@@ -102,7 +102,7 @@ fn is_of_class(row: &str, class: Class) -> bool {
     op::table().any(|op| op.name == row && op.class == class)
 }
 
-/// Returns whether a composed row has its own form in PyTorch. Others are replaced by the rows of which they are composed.
+/// Returns whether a composed row has its own form in PyTorch. If not, it is replaced by the rows of which it is composed.
 pub(super) fn has_composed(name: &str, args: &[Argument]) -> bool {
     let levels = match (args.first(), args.get(1)) {
         (Some(Argument::Tensor(x)), Some(Argument::Level(to))) => Some((x.level(), *to)),

@@ -1,4 +1,4 @@
-//! Symbols for names and levels, as is usual in papers.
+//! Symbols for names and levels, as in papers.
 
 use crate::tensor::Level;
 

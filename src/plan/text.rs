@@ -1,5 +1,5 @@
-//! A plan as a derivation to read, which has a line for each operation; the line ends with the operation's place in the script
-//! and, beside the first operation of a statement, with the statement.
+//! A plan as a derivation to read, with a line for each operation. The line ends with the operation's position in the script
+//! and with the statement, unless the line before it has the same statement.
 
 use super::Plan;
 use super::expression::{level_of, operation, term};
@@ -68,7 +68,7 @@ impl Plan {
                 let source = |of| place(&self.recipe, source_of(&self.recipe, of), of.line);
                 let place = origin.map(source).unwrap_or_default();
                 let statement = statement_of(&self.recipe, node);
-                // A statement is quoted only beside the first of its consecutive operations.
+                // A statement is quoted only at the first of its consecutive operations.
                 let beside = match &statement {
                     Some(statement) if last.as_ref() != Some(statement) => {
                         format!("{place}: {statement}")

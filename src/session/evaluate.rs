@@ -139,7 +139,7 @@ impl Session {
     }
 
     /// Makes a recipe's hooks callable, as `reward()`, `weight()`, `advantage()` and `loss()`, and its parameters readable as
-    /// `p`. Typed functions with the name and the two parameters of one of these hooks are removed: the last definition wins.
+    /// `p`. Typed functions with the name of one of these hooks and two parameters are removed: the last definition wins.
     pub fn use_recipe(&mut self, recipe: Option<Recipe>) {
         let is_hook = |name: &str| Hook::OF_BATCH.iter().any(|hook| hook.name() == name);
         self.functions
@@ -148,9 +148,8 @@ impl Session {
         self.place_own();
     }
 
-    /// Compiles the recipe that was typed: the functions or, if neither `advantage` nor `loss` is among them, the statements,
-    /// whose last value at response or token level is the advantage. If one of these hooks was typed, the parameters take the
-    /// changed settings of the recipe in use.
+    /// Compiles [`Session::typed_script`]. If `advantage` or `loss` was typed, the parameters take the changed settings of the
+    /// recipe in use.
     ///
     /// # Errors
     /// [`Diagnostics`] as for [`Host::compile`](crate::script::Host::compile).
@@ -163,8 +162,8 @@ impl Session {
         Ok(recipe)
     }
 
-    /// Returns the script that was typed: the imports, the functions and, if neither `advantage` nor `loss` is among them, the
-    /// statements as `advantage(batch, p)`.
+    /// Returns what was typed as a script: the imports, the functions and, if neither `advantage` nor `loss` is among them, a
+    /// hook `advantage` with the statements up to the last value that can be an advantage. A hook `params` is added if needed.
     pub fn typed_script(&self) -> String {
         self.inputs.script(self.recipe.as_ref())
     }
@@ -314,7 +313,7 @@ impl Session {
         self.scope = self.scope.clone_visible();
     }
 
-    /// Fails if the input has changed the type of `batch`, has hidden `p`, or has added an entry to `p`.
+    /// Fails unless `batch` is still a batch, and `p` a map with as many entries as the recipe has parameters.
     fn own_unchanged(&self, text: &str) -> Result<(), Diagnostics> {
         let params = |recipe: &Recipe| recipe.params().iter().len();
         let entries = self.recipe.as_ref().map_or(0, params);

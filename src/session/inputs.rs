@@ -119,9 +119,9 @@ impl Inputs {
         functions.any(is_hook)
     }
 
-    /// Finds the first input that calls a hook of a recipe, and returns the hook (of several, the first in a step) and the
-    /// recipe's name. Inputs after the last value that can be an advantage are ignored. Returns `None` if there is no such value,
-    /// if no other input calls a hook, or if an input defines `advantage` or `loss`.
+    /// Finds the first input that calls a hook of a recipe, and returns the hook (if it calls several, the hook that comes
+    /// first in a step) and the recipe's name. Inputs after the last value that can be an advantage are ignored. Returns
+    /// `None` if there is no such value, if no input up to it calls a hook, or if an input defines `advantage` or `loss`.
     pub fn called_hook(&self) -> Option<(&'static str, &str)> {
         let inputs = self.all[..=self.last_signal()?].iter();
         inputs.filter(|_| !self.has_hook()).find_map(|input| {

@@ -17,7 +17,7 @@ use crate::tensor::op;
 pub struct Name {
     /// The text to type: `mean(` for a function with arguments, `len()` for a function without arguments, `reward` for a value.
     pub text: String,
-    /// The form of a call, such as `x.mean(to, [where])`; empty for a value and for a function of the language itself.
+    /// The form of a call, such as `x.mean(level, [selection])`; empty for a value and for a function of the language itself.
     pub call: String,
 }
 

@@ -13,14 +13,14 @@ use crate::script::syntax::{CodeSite, Token, TokenKind, code, sites};
 use crate::script::{Recipe, ScriptBatch, guarded};
 use crate::tensor::{Origin, Tracing};
 
-/// The name of the function that records a value. No script defines a function with this name.
+/// The name of the function that records a value. A script is not expected to define a function with this name.
 const NOTE: &str = "__advlab_note";
-/// The maximum number of values that are passed on, because a user sees only a screenful of them.
+/// At most this many values are passed on, because a user sees only a screenful of them.
 const MOST: usize = 1000;
 
 impl Recipe {
-    /// Runs the recipe on a batch, as [`dry_run`] does. Passes to `seen` the first values of variables, parameters and
-    /// operations of the script (at most 1000 values, and no batches), each with the byte offset at which its name begins. If the
+    /// Runs the recipe on a batch, as [`dry_run`] does. Passes to `seen` the first value of each variable, parameter
+    /// and operation of the script (at most 1000 values, and no batches), with the byte offset at which its name begins. If the
     /// run fails, only earlier values are passed.
     pub fn observe(&self, batch: &Batch, seen: &mut (dyn FnMut(usize, Answer) + Send)) {
         let (noted, trace) = (Noted::default(), Tracing::default());

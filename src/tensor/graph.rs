@@ -45,7 +45,7 @@ pub(crate) trait Row: fmt::Debug + Sync {
     fn gradients(&self, node: &Tensor, grad: &Tensor) -> Result<Vec<Tensor>, TensorError>;
 }
 
-/// The executor's operations, to which all rows of the op table reduce.
+/// The executor's operations, of which all rows of the op table are built.
 #[derive(Clone, Debug)]
 pub(crate) enum Prim {
     /// A number, as a batch tensor.
@@ -403,7 +403,7 @@ impl Tensor {
     }
 
     /// Sets the line at which the tensor was made, for this node and for the nodes that the same operation added. A node without
-    /// arguments gets no line, unless it is a count, because other operations may share it.
+    /// arguments gets no line if other operations may share it, which is true of all such nodes except counts.
     pub(crate) fn mark(&self, origin: &Origin) {
         let mut stack = vec![self.clone()];
         while let Some(tensor) = stack.pop() {

@@ -13,7 +13,8 @@ use crate::parallel::lock;
 /// needs about 800 000; a runaway loop reaches this limit after two seconds, when it holds about 400 MB.
 const NODES: usize = 1 << 20;
 
-/// The number of bytes that a script may allocate besides its tensors, even if the limit for tensors is small.
+/// The lower bound, in bytes, of a script's allowance for memory in addition to its tensors. It applies if an eighth of the
+/// limit for tensors is less.
 const LEAST_BYTES: usize = 128 << 20;
 
 /// The limits of one computation. The script engine and the executor share a guard, and check it between blocks of work.

@@ -23,8 +23,8 @@ impl Plan {
     /// of the file, too, if their result is per response or per token and depends on a column.
     ///
     /// # Errors
-    /// [`Diagnostics`] with the script's line, if it is known, if the formula could depend on values or the size of the batch, on
-    /// the step or on the state, or if an operation has no PyTorch form.
+    /// [`Diagnostics`] if the formula could depend on values or the size of the batch, on the step or on the state, or if an
+    /// operation has no PyTorch form. They have the script's line if it is known.
     pub fn torch(&self) -> Result<String, Diagnostics> {
         let plan = self.of_every_batch()?;
         let mut functions: Vec<Function> = Vec::new();

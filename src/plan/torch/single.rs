@@ -6,8 +6,8 @@ use crate::plan::graph::{Arg, SIZE};
 use crate::script::Hook;
 use crate::tensor::Level;
 
-/// The rows that a function of one response cannot have. PyTorch computes the sums along the tokens in a loop, which `torch.fx`
-/// cannot trace.
+/// The rows that a function of one response does not support. The two sums are among them because PyTorch computes them in a
+/// loop over the tokens, which `torch.fx` cannot trace.
 const OVER_TOKENS: &str = "suffix_sum cumsum next prev rank index random";
 const NO_LOSS_HELP: &str = "an advantage is computed from a whole batch: compute it first, and export only the loss that reads it";
 const NO_SUM: &str =
@@ -47,7 +47,7 @@ impl Plan {
             let node = &nodes[index];
             let is_of_several = node.row == SIZE || node.nodes().next().is_some();
             let what = if OVER_TOKENS.split(' ').any(|row| row == node.row) {
-                "needs a loop over the tokens, which torch.fx cannot trace"
+                "is not supported in a function of one response"
             } else if !is_own(node.level) && is_of_several || node.args.iter().any(is_coarse) {
                 "combines several responses here, but the function gets only one"
             } else {

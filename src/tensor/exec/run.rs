@@ -18,8 +18,8 @@ use crate::tensor::graph::{Prim, Tensor};
 use crate::tensor::plan::Plan;
 use crate::tensor::value::Value;
 
-/// The maximum number of token steps, besides outputs, that one pass stores only for steps that are computed in full. This limits
-/// the memory in use.
+/// The maximum number of token steps, other than outputs, that one pass stores only for steps that are computed in full. This
+/// limits the memory in use.
 const STORED_FOR_FULL: usize = 2;
 
 /// The steps that one pass computes.
@@ -111,7 +111,7 @@ impl Execution<'_> {
     }
 
     /// Computes the uniform steps, and the steps to compute in full, if their arguments are available; then frees their token and
-    /// position arguments that are no outputs and whose readers have all been computed in full.
+    /// position arguments that are not outputs and whose readers have all been computed in full.
     fn compute_in_full(&mut self, needed: &[bool]) -> Result<(), TensorError> {
         for step in (0..needed.len()).filter(|&step| needed[step]) {
             let (tensor, args) = (self.tensor(step), self.args(step));

@@ -142,8 +142,8 @@ impl Moments {
         }
     }
 
-    /// Returns the mean. It is never below the smallest or above the largest value, so that the mean of equal values is exactly
-    /// that value; but if the sum of unequal values is infinite, the mean is infinite, too.
+    /// Returns the mean. If the extremes are known, the mean is clamped to them, so that the mean of equal values is exactly
+    /// that value. If the sum of unequal values is infinite, the mean is infinite, too.
     pub(crate) fn mean(&self) -> f64 {
         let mean = self.sum / self.count as f64;
         if self.min == self.max || self.min < self.max && mean.is_finite() {

@@ -97,9 +97,9 @@ rows! {
     SIN = "sin", X, "the sine";
         "sin(batch.reward)" => [0.8414709848078965, 0.0, 0.8414709848078965, 0.0, 0.0];
         One(Unary::Sin), |vjp| vec![vjp.grad() * cos(vjp.x())];
-    FLOOR = "floor", X, "the whole number at or below x";
+    FLOOR = "floor", X, "the largest whole number that is at most x";
         "floor(batch.length / 2)" => [1.0, 1.0, 0.0, 1.0, 0.0]; One(Unary::Floor);
-    CEIL = "ceil", X, "the whole number at or above x";
+    CEIL = "ceil", X, "the smallest whole number that is at least x";
         "ceil(batch.length / 2)" => [1.0, 2.0, 1.0, 1.0, 1.0]; One(Unary::Ceil);
     ROUND = "round", X, "the nearest whole number; halves are rounded to even (torch.round)";
         "round(batch.length / 2)" => [1.0, 2.0, 0.0, 1.0, 0.0]; One(Unary::Round);

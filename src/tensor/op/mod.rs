@@ -1,4 +1,4 @@
-//! The op table: a row for every operation by which scripts make tensors from tensors, ordered by class.
+//! The op table: the operations on tensors, one per row, ordered by class.
 //!
 //! A row is the single definition of an operation. The script bindings, the documentation and the executor read it. So do the
 //! tests: they run its example, compare its derivative with finite differences, and check that plans give the same bits if their

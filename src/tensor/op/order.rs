@@ -1,5 +1,5 @@
 //! Rows that compute a separate result for each value within its cell of a level: ranks, indices, running sums in the order of a
-//! key, softmax.
+//! key, extremes, and softmax.
 
 use std::sync::Arc;
 

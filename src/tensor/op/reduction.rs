@@ -135,7 +135,7 @@ fn named(
     Tensor::node(Prim::Reduce(row), args, to, Some(frame))
 }
 
-/// Returns a row's arguments, expanded to their common level, which must be as fine as `to` or finer; and their frame.
+/// Returns a row's arguments, expanded to their common level (which must be at least as fine as `to`), and their frame.
 pub(super) fn meeting(
     op: &'static str,
     mut args: Vec<Tensor>,

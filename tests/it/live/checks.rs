@@ -268,7 +268,7 @@ fn a_version_is_told_with_its_effect_on_the_last_batch() {
         "advantage on the last batch compared with the last step's version: std 1155 -> 0"
     );
     assert!(
-        nothing.ends_with("every advantage is 0: this recipe teaches nothing"),
+        nothing.ends_with("every advantage is 0: this recipe gives no learning signal"),
         "{nothing}"
     );
     lab.step();

@@ -132,7 +132,7 @@ const DIALOGUES: &[&str] = &[
        = true"#,
     // A profile is of the named recipe, of the one in use, or of what was typed.
     r#"> :profile passk k=2
-       ~ passk 016a57
+       ~ passk 792df4
        ~ let n = right.count("group");
        > batch.reward - batch.reward.mean("group")
        > :profile
