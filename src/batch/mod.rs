@@ -220,16 +220,15 @@ impl Batch {
         if advantage.level() == Level::Token {
             return refuse("a value for each token");
         }
-        // Without trajectories, each response is a trajectory.
-        let Some(keys) = self
-            .response_column("trajectory")
-            .filter(|_| *level == Level::Trajectory)
-        else {
-            return Ok(());
+        let values = advantage.by_response();
+        let differs = |trajectory: usize| {
+            let rows = self.layout.rows_of(trajectory);
+            let mut rows = rows.iter().map(|&row| values[row as usize]);
+            let first = rows.next();
+            rows.any(|value| Some(value) != first)
         };
-        let mut of_each = BTreeMap::new();
-        let mut pairs = keys.iter().zip(advantage.by_response());
-        if pairs.any(|(key, value)| *of_each.entry(key.to_bits()).or_insert(value) != value) {
+        let trajectories = 0..self.layout.size(Level::Trajectory);
+        if *level == Level::Trajectory && trajectories.into_iter().any(differs) {
             return refuse("different values for the turns of a trajectory");
         }
         Ok(())

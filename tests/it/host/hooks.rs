@@ -262,3 +262,26 @@ fn reports_of_a_loss_join_those_of_its_advantage() {
         .map(|(name, _)| name.as_str());
     assert!(metrics.eq(["reward/shaped", "advantage/of", "loss/of", "loss/shaped"]));
 }
+
+/// The key of a trajectory may be a text, and counts within a group only.
+#[test]
+fn turns_of_a_trajectory_have_one_advantage_where_a_trainer_takes_one() {
+    let text = "fn advantage(batch, p) { batch.reward }";
+    let keys = [["x", "x", "x", "y"], ["x", "y", "y", "y"]];
+    let rewards = [1.0, 1.0, 0.0, 0.5];
+    for (trajectory, refused) in keys.into_iter().zip([false, true]) {
+        let batch = Batch::builder()
+            .groups([1, 1, 2, 2])
+            .text("trajectory", trajectory)
+            .response("reward", rewards.to_vec())
+            .response("length", vec![1.0; 4])
+            .build();
+        let batch = batch
+            .unwrap()
+            .with_one_advantage_per(Level::Trajectory, "so it is");
+        let error = run_on(text, &batch).map(drop).err();
+        let told = error.map(|error| error.to_string()).unwrap_or_default();
+        let wanted = "different values for the turns of a trajectory, but so it is";
+        assert_eq!(told.contains(wanted), refused, "{trajectory:?} {told}");
+    }
+}
