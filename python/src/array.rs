@@ -9,7 +9,7 @@ use ndarray::{ArrayView2, ShapeBuilder};
 use numpy::{PyArray1, PyArray2, PyArrayDescrMethods, PyUntypedArray, PyUntypedArrayMethods};
 use pyo3::exceptions::{PyMemoryError, PyTypeError};
 use pyo3::prelude::*;
-use pyo3::types::PyList;
+use pyo3::types::{PyCapsule, PyList};
 use rayon::prelude::*;
 
 use crate::pool::in_pool;
@@ -26,7 +26,7 @@ macro_rules! typed {
             b'i' 4 i32, b'i' 8 i64, b'V' 2 bf16, b'f' 2 f16, b'f' 4 f32, b'f' 8 f64)
     };
     ($array:expr, $T:ident => $body:expr; $($kind:literal $size:literal $number:ty),+) => {
-        match $array.dtype {
+        match dtype($array) {
             $(($kind, $size) => {
                 type $T = $number;
                 $body
@@ -36,114 +36,122 @@ macro_rules! typed {
     };
 }
 
-/// A NumPy array [B, T], which this object keeps alive. `package/advlab/_arrays.py` ensures that its numbers are aligned and have
-/// the machine's byte order, and that no stride is negative.
-pub struct Array {
+/// Returns the kind and the size of an array's numbers.
+fn dtype(array: &Bound<'_, PyUntypedArray>) -> (u8, usize) {
+    (array.dtype().kind(), array.dtype().itemsize())
+}
+
+/// The numbers of a NumPy array [B, T], which this object keeps alive. `package/advlab/_arrays.py` ensures that they are aligned
+/// and have the machine's byte order, and that no stride is negative.
+struct Array<T: 'static> {
     /// The memory from the first number to the last number. If another thread writes to it during a computation, the result mixes
     /// old and new numbers, as with NumPy's own functions, which also release the interpreter's lock.
-    memory: &'static [u8],
-    /// The kind and the size of the array's numbers.
-    dtype: (u8, usize),
+    memory: &'static [T],
     shape: (usize, usize),
     /// The distances from row to row and from number to number, counted in numbers, not in bytes.
     strides: (usize, usize),
-    owner: Py<PyUntypedArray>,
+    _owner: Py<PyUntypedArray>,
 }
 
-impl Array {
-    pub fn new(object: &Bound<'_, PyUntypedArray>) -> PyResult<Array> {
-        let (dtype, size) = (object.dtype(), object.dtype().itemsize());
+impl<T: 'static> AsRef<[T]> for Array<T> {
+    fn as_ref(&self) -> &[T] {
+        self.memory
+    }
+}
+
+impl<T: Numeric + 'static> Array<T> {
+    /// Reads an array in place. `T` must be the type of its numbers.
+    fn new(object: &Bound<'_, PyUntypedArray>) -> PyResult<Array<T>> {
         let stride = |axis: usize| usize::try_from(object.strides()[axis]).ok();
         let (&[rows, width], Some((down, right))) = (object.shape(), stride(0).zip(stride(1)))
         else {
             return Err(PyTypeError::new_err("not an array [B, T]"));
         };
+        let (down, right) = (down / size_of::<T>(), right / size_of::<T>());
         let (strides, length) = match rows * width {
             0 => ((0, 0), 0),
-            _ => (
-                (down / size, right / size),
-                (rows - 1) * down + (width - 1) * right + size,
-            ),
+            _ => ((down, right), (rows - 1) * down + (width - 1) * right + 1),
         };
         // SAFETY: the pointer comes from an array object; all of the memory belongs to the array, or to the array that it views
-        // into. The object keeps the memory alive, and is stored together with the slice.
+        // into. The object keeps the memory alive, and is stored together with the slice. The callers choose `T` by the array's
+        // dtype; every bit pattern is a valid `T`, and the numbers are aligned.
         let memory = unsafe {
             let data = (*object.as_array_ptr()).fields.data;
             std::slice::from_raw_parts(data.cast_const().cast(), length)
         };
         Ok(Array {
             memory,
-            dtype: (dtype.kind(), size),
             shape: (rows, width),
             strides,
-            owner: object.clone().unbind(),
+            _owner: object.clone().unbind(),
         })
     }
 
-    fn numbers<T: 'static>(&self) -> &'static [T] {
-        let length = self.memory.len() / size_of::<T>();
-        // SAFETY: `T` is the type of the array's numbers, as `typed` chooses it; every bit pattern is a valid `T`, and the
-        // numbers are aligned.
-        unsafe { std::slice::from_raw_parts(self.memory.as_ptr().cast(), length) }
-    }
-
-    fn view<T: 'static>(&self) -> ArrayView2<'_, T> {
-        match ArrayView2::from_shape(self.shape.strides(self.strides), self.numbers()) {
+    fn view(&self) -> ArrayView2<'_, T> {
+        match ArrayView2::from_shape(self.shape.strides(self.strides), self.memory) {
             Ok(view) => view,
             Err(_) => unreachable!("the memory ends with the last number"),
         }
     }
+}
 
-    /// Returns the sum of each row, masked tokens included.
-    pub fn row_sums(&self) -> Vec<f64> {
-        typed!(self, T => {
-            let rows = self.view::<T>();
-            let of_row = |row: usize| match rows.row(row).as_slice() {
-                Some(row) => sum(row),
-                None => sum(&rows.row(row).to_vec()),
-            };
-            (0..self.shape.0).into_par_iter().map(of_row).collect()
-        })
-    }
+/// Returns the sum of each row, masked tokens included.
+pub fn row_sums(array: &Bound<'_, PyUntypedArray>) -> PyResult<Vec<f64>> {
+    typed!(array, T => {
+        let (py, array) = (array.py(), Array::<T>::new(array)?);
+        let rows = array.view();
+        let of_row = |row: usize| match rows.row(row).as_slice() {
+            Some(row) => sum(row),
+            None => sum(&rows.row(row).to_vec()),
+        };
+        in_pool(py, || (0..rows.nrows()).into_par_iter().map(of_row).collect())
+    })
+}
 
-    /// Adds the array to a batch as its mask.
-    pub fn mask(&self, builder: BatchBuilder) -> BatchBuilder {
-        typed!(self, T => builder.mask(self.view::<T>()))
-    }
+/// Adds an array [B, T] to a batch as its mask.
+pub fn mask(array: &Bound<'_, PyUntypedArray>, builder: BatchBuilder) -> PyResult<BatchBuilder> {
+    typed!(array, T => {
+        let (py, array) = (array.py(), Array::<T>::new(array)?);
+        in_pool(py, || builder.mask(array.view()))
+    })
+}
 
-    /// Adds the array to a batch as a token column. f32 and f64 keep their type, and half precision is widened; integers become
-    /// f32 if all are exact in f32, else f64.
-    pub fn tokens(self, name: &str, builder: BatchBuilder) -> BatchBuilder {
-        match self.dtype {
-            (b'f', 2) => builder.token(name, self.floats::<f16>()),
-            (b'V', 2) => builder.token(name, self.floats::<bf16>()),
-            (b'f', 4) => builder.token(name, self.floats::<f32>()),
-            (b'f', 8) => builder.token(name, self.floats::<f64>()),
-            _ => {
-                let wide = typed!(self, T => self.view::<T>().mapv(|number| number.number()));
-                match wide.iter().all(|number| number.abs() <= EXACT) {
-                    true => builder.token(name, wide.mapv(|number| number as f32)),
-                    false => builder.token(name, wide),
+/// Makes a token column of an array [B, T]. f32 and f64 keep their type, and half precision is widened; integers become f32 if
+/// all are exact in f32, else f64.
+pub fn tokens(array: &Bound<'_, PyUntypedArray>) -> PyResult<TokenValues> {
+    match dtype(array) {
+        (b'f', 2) => floats::<f16>(array),
+        (b'V', 2) => floats::<bf16>(array),
+        (b'f', 4) => floats::<f32>(array),
+        (b'f', 8) => floats::<f64>(array),
+        _ => typed!(array, T => {
+            let (py, array) = (array.py(), Array::<T>::new(array)?);
+            in_pool(py, || {
+                let wide = array.view().mapv(|number| number.number());
+                if wide.iter().all(|number| number.abs() <= EXACT) {
+                    wide.mapv(|number| number as f32).into()
+                } else {
+                    wide.into()
                 }
-            }
-        }
+            })
+        }),
     }
+}
 
-    /// Makes a token column of the numbers: in place if they are f32 or f64 and each row is contiguous, and otherwise by a copy.
-    fn floats<T: Copy + Send + Sync + 'static>(self) -> TokenValues
-    where
-        Buffer<T>: Into<FloatBuffer>,
-    {
-        let ((_, width), (down, right)) = (self.shape, self.strides);
-        // The copy, in which half precision is widened, has only the array's own numbers, not the numbers between its rows.
-        if size_of::<T>() == 2 || right != 1 && width > 1 {
-            return self.view::<T>().into();
-        }
-        let memory = Buffer::new(Memory(self.numbers(), self.owner));
-        match TokenValues::padded(memory, self.shape, down) {
-            Some(column) => column,
-            None => unreachable!("the memory ends with the last number"),
-        }
+/// Makes a token column of an array: in place if its numbers are f32 or f64 and each row is contiguous, and otherwise by a copy.
+fn floats<T: Numeric + 'static>(array: &Bound<'_, PyUntypedArray>) -> PyResult<TokenValues>
+where
+    Buffer<T>: Into<FloatBuffer>,
+{
+    let (py, array) = (array.py(), Array::<T>::new(array)?);
+    let (shape, (down, right)) = (array.shape, array.strides);
+    // The copy, in which half precision is widened, has only the array's own numbers, not the numbers between its rows.
+    if size_of::<T>() == 2 || right != 1 && shape.1 > 1 {
+        return in_pool(py, || array.view().into());
+    }
+    match TokenValues::padded(Buffer::new(array), shape, down) {
+        Some(column) => Ok(column),
+        None => unreachable!("the memory ends with the last number"),
     }
 }
 
@@ -158,15 +166,6 @@ fn sum<T: Numeric>(row: &[T]) -> f64 {
         }
     }
     sums.iter().sum::<f64>() + rest.iter().map(|x| x.number()).sum::<f64>()
-}
-
-/// The numbers of an array, and the object that keeps them.
-struct Memory<T: 'static>(&'static [T], #[allow(dead_code)] Py<PyUntypedArray>);
-
-impl<T> AsRef<[T]> for Memory<T> {
-    fn as_ref(&self) -> &[T] {
-        self.0
-    }
 }
 
 /// Converts computed values to NumPy arrays. Values per response become [B] or, if `padded` is true, [B, T] as values per token
@@ -189,7 +188,10 @@ pub fn to_numpy<'py>(
     let lengths: Vec<usize> = responses.map(|one| layout.row_length(one)).collect();
     let is_table = layout.is_padded();
     if is_table && !is_f64 {
-        return in_pool(py, || ArrayOwner::new(computed))??.into_python(py);
+        let shape = (lengths.len(), layout.width());
+        let rows = in_pool(py, || computed.into_rows(&SPARE))?;
+        let rows = rows.map_err(|error| PyMemoryError::new_err(error.message.clone()))?;
+        return of_rows(py, rows, shape);
     }
     let mut numbers = vec![0.0; lengths.iter().sum()];
     let mut rest = &mut numbers[..];
@@ -217,30 +219,19 @@ pub fn to_numpy<'py>(
 /// The memory of arrays that the caller has dropped, which the next arrays reuse.
 static SPARE: LazyLock<SpareMemory> = LazyLock::new(SpareMemory::default);
 
-/// The owner of the memory of a NumPy array [B, T].
-#[pyclass(frozen)]
-struct ArrayOwner {
-    rows: Large<f32>,
+/// Makes an array [B, T] of the numbers of its rows, without a copy.
+fn of_rows(
+    py: Python<'_>,
+    mut rows: Large<f32>,
     shape: (usize, usize),
-}
-
-impl ArrayOwner {
-    fn new(computed: Computed) -> PyResult<ArrayOwner> {
-        let shape = (computed.layout().responses(), computed.layout().width());
-        let rows = computed.into_rows(&SPARE);
-        let rows = rows.map_err(|error| PyMemoryError::new_err(error.message.clone()))?;
-        Ok(ArrayOwner { rows, shape })
-    }
-
-    fn into_python(self, py: Python<'_>) -> PyResult<Bound<'_, PyAny>> {
-        let owner = Bound::new(py, self)?;
-        let ArrayOwner { rows, shape } = owner.get();
-        let array = match ArrayView2::from_shape(*shape, rows) {
-            // SAFETY: the array keeps its owner alive, and only the array reads or writes the owner's memory until the owner is
-            // dropped.
-            Ok(array) => unsafe { PyArray2::borrow_from_array(&array, owner.clone().into_any()) },
-            Err(_) => unreachable!("the rows have as many numbers as the shape requires"),
-        };
-        Ok(array.into_any())
-    }
+) -> PyResult<Bound<'_, PyAny>> {
+    let memory = rows.as_mut_ptr();
+    let owner = PyCapsule::new_with_value(py, rows, c"advlab")?;
+    // SAFETY: there are as many rows and columns as the shape says. The array keeps the capsule alive, which owns the memory, and
+    // only the array reads or writes the memory.
+    let array = unsafe {
+        let rows = ArrayView2::from_shape_ptr(shape, memory);
+        PyArray2::borrow_from_array(&rows, owner.into_any())
+    };
+    Ok(array.into_any())
 }

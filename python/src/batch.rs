@@ -16,7 +16,7 @@ use pyo3::exceptions::{PyKeyError, PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::PyString;
 
-use crate::array::Array;
+use crate::array;
 use crate::error::{in_python, raise};
 use crate::pool::in_pool;
 
@@ -63,10 +63,7 @@ impl PyBatch {
             builder = builder.step(step);
         }
         builder = match mask {
-            Some(PyColumn::Padded(array)) => {
-                let array = Array::new(&array)?;
-                in_pool(py, || array.mask(builder))?
-            }
+            Some(PyColumn::Padded(array)) => array::mask(&array, builder)?,
             Some(PyColumn::RaggedMask(mask, lengths)) => {
                 builder.ragged_mask(rows(mask.as_slice()?, &lengths))
             }
@@ -75,10 +72,7 @@ impl PyBatch {
         for (name, given) in columns {
             builder = match given {
                 PyColumn::Response(values) => builder.response(name, values.as_array()),
-                PyColumn::Padded(array) => {
-                    let array = Array::new(&array)?;
-                    in_pool(py, || array.tokens(&name, builder))?
-                }
+                PyColumn::Padded(array) => builder.token(name, array::tokens(&array)?),
                 PyColumn::RaggedMask(..) => return Err(PyTypeError::new_err(name)),
                 PyColumn::RaggedF32(values, lengths) => {
                     builder.ragged(name, rows(values.as_slice()?, &lengths))

@@ -51,9 +51,7 @@ fn row_sums<'py>(
     py: Python<'py>,
     array: &Bound<'py, PyUntypedArray>,
 ) -> PyResult<Bound<'py, numpy::PyArray1<f64>>> {
-    let array = array::Array::new(array)?;
-    let sums = pool::in_pool(py, || array.row_sums())?;
-    Ok(numpy::PyArray1::from_vec(py, sums))
+    Ok(numpy::PyArray1::from_vec(py, array::row_sums(array)?))
 }
 
 /// Runs the command line, and returns its exit status.

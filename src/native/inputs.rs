@@ -48,11 +48,11 @@ impl HookInputs<'_> {
         scratch: impl Fn() -> S + Send + Sync,
         compute: impl Fn(&mut S, usize, &mut [T]) -> Option<R> + Sync,
     ) -> Option<(Computed, Vec<R>)> {
-        let layout = &**self.batch.layout();
-        let by_rows = self.by_rows && !self.batch.is_f64() && layout.is_padded();
+        let (layout, limits) = (&**self.batch.layout(), &self.script.frame().context);
+        let by_rows = limits.by_rows && !self.batch.is_f64() && layout.is_padded();
         let compute = |scratch: &mut S, response: usize, out: &mut [T]| {
             if response.is_multiple_of(RESPONSES_PER_CHECK) {
-                self.guard.check().ok()?;
+                limits.guard.check().ok()?;
             }
             let mut columns = 0..out.len();
             if by_rows {
@@ -68,8 +68,8 @@ impl HookInputs<'_> {
         let width = by_rows.then(|| layout.width());
         let size = |response: usize| width.unwrap_or_else(|| layout.tokens_of(response).len());
         let count = (0..layout.responses()).map(size).sum();
-        let _reservation = self.guard.reserve(count * size_of::<T>()).ok()?;
-        let mut values = self.guard.spare().numbers::<T>(count).ok()?;
+        let _reservation = limits.guard.reserve(count * size_of::<T>()).ok()?;
+        let mut values = limits.guard.spare().numbers::<T>(count).ok()?;
         let mut rest = &mut values[..];
         let outs: Vec<Mutex<&mut [T]>> = (0..layout.responses())
             .map(|response| rest.split_off_mut(..size(response)).unwrap_or_default())

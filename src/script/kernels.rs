@@ -10,7 +10,6 @@ use super::params::Params;
 use crate::batch::Batch;
 use crate::diagnostic::Diagnostics;
 use crate::parallel::lock;
-use crate::tensor::Guard;
 
 /// The conditions under which kernels are used.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -28,15 +27,12 @@ pub enum Mode {
 /// A call's inputs, as a kernel reads them.
 pub(crate) struct HookInputs<'a> {
     /// The batch, with the advantage that the loss gets, if any.
-    pub(crate) batch: Batch,
-    /// The batch as the script sees it, with derived columns.
+    pub(crate) batch: &'a Batch,
+    /// The batch as the script sees it, with derived columns and with the limits of the call.
     pub(crate) script: ScriptBatch,
-    pub(crate) guard: &'a Arc<Guard>,
     pub(crate) params: &'a Params,
     /// The factor by which the gradient is multiplied to give the advantage; `None` if the gradient itself is wanted.
     pub(crate) factor: Option<f64>,
-    /// Whether an f32 gradient of a padded batch is stored as the rows of an array [B, T].
-    pub(crate) by_rows: bool,
 }
 
 /// Computes the loss of a built-in. In place of the advantage, the outcome has the gradient, times the inputs' factor if there is

@@ -104,13 +104,12 @@ impl Recipe {
         let _reservation = call.guard().reserve(bytes).ok()?;
         let is_advantage = hook == Hook::Advantage;
         let given = advantage.map(|advantage| batch.clone().with("advantage", advantage));
+        let given = given.transpose().ok()?;
         let inputs = HookInputs {
+            batch: given.as_ref().unwrap_or(batch),
             script: ScriptBatch::new(call.clone(), batch),
-            batch: given.unwrap_or_else(|| Ok(batch.clone())).ok()?,
-            guard: call.guard(),
             params: &self.params,
             factor: is_advantage.then(|| -(layout.tokens() as f64)),
-            by_rows: self.host.by_rows,
         };
         let kernel = kernels[usize::from(inputs.batch.is_f64())];
         let mut outcome = without_panic("in a kernel", || kernel(&inputs)).ok()??;

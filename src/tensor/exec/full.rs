@@ -12,7 +12,7 @@ use super::cells::{self, BLOCK};
 use super::execution::{Arg, Execution};
 use super::kernels::{Operand, binary, ternary, unary};
 use super::reduce::{reduce, within};
-use super::scan::{Running, along_rows};
+use super::scan::along_rows;
 use crate::batch::{Computed, FloatBuffer, Layout, Level};
 use crate::parallel::by_parts;
 use crate::tensor::error::{Stopped, TensorErrorKind};
@@ -103,12 +103,9 @@ fn compute(
             within(kind, &buffers, layout, node.level, *to, guard)?
         }
         Prim::Scan(op, number) => {
-            let running = |response| Running {
-                scan: op.kernel().scan(),
-                number: args.get(1).map_or(*number, |by| by.get(response)),
-            };
+            let number = |response| args.get(1).map_or(*number, |by| by.get(response));
             let values: Vec<f64> = args[0].iter().collect();
-            along_rows(running, &values, layout)
+            along_rows(op.kernel().scan(), number, &values, layout)
         }
         Prim::Random(key) => random(*key, node, layout),
         Prim::Select(group) => {

@@ -22,19 +22,6 @@ use crate::tensor::value::Value;
 /// limits the memory in use.
 const STORED_FOR_FULL: usize = 2;
 
-/// The steps that one pass computes.
-#[derive(Default)]
-struct Targets {
-    stored: Vec<usize>,
-    reduced: Vec<usize>,
-}
-
-impl Targets {
-    fn all(&self) -> impl Iterator<Item = usize> {
-        self.stored.iter().chain(&self.reduced).copied()
-    }
-}
-
 type Values = Vec<Option<Arc<Value>>>;
 
 /// Computes the values of a plan's steps. The value of a step that is not an output may be missing.
@@ -66,9 +53,7 @@ fn run_fused(
         execution.compute_in_full(&needed)?;
         let targets = execution.targets(&needed);
         match frame {
-            Some(frame) if targets.all().next().is_some() => {
-                execution.pass(&targets, frame)?;
-            }
+            Some(frame) if !targets.is_empty() => execution.pass(&targets, frame)?,
             _ => return Ok(execution.values),
         }
     }
@@ -130,11 +115,7 @@ impl Execution<'_> {
             }
             let by_tile = tensor.level() == Level::Token && goes_by_tile(&tensor.inner().prim);
             if let Some(frame) = tensor.frame().filter(|_| by_tile) {
-                let alone = Targets {
-                    stored: vec![step],
-                    ..Targets::default()
-                };
-                self.pass(&alone, frame)?;
+                self.pass(&[step], frame)?;
             } else {
                 let started = Instant::now();
                 let value = full::value(self, step);
@@ -182,7 +163,7 @@ impl Execution<'_> {
 
     /// Returns the steps whose values the next pass must yield: reductions, outputs, and token steps that a step computed in full
     /// or a later pass reads.
-    fn targets(&self, needed: &[bool]) -> Targets {
+    fn targets(&self, needed: &[bool]) -> Vec<usize> {
         let count = self.methods.len();
         // `now` marks steps that the pass can compute; `ready` marks steps whose values other steps of the pass can read.
         let (mut now, mut ready) = (vec![false; count], vec![false; count]);
@@ -202,11 +183,10 @@ impl Execution<'_> {
                 is_due(reader) && !now[reader] && is_in_full == in_full
             })
         };
-        let mut targets = Targets::default();
-        let mut for_full = 0;
+        let (mut targets, mut for_full) = (Vec::new(), 0);
         for step in (0..count).filter(|&step| now[step] && is_due(step)) {
             if let Method::Reduced(_) = self.methods[step] {
-                targets.reduced.push(step);
+                targets.push(step);
                 continue;
             }
             let (is_for_full, is_for_later) = (is_read(step, true), is_read(step, false));
@@ -217,16 +197,15 @@ impl Execution<'_> {
             let is_held = matches!(prim, Prim::Column(_) | Prim::AtLastToken);
             let is_kept = is_for_full && for_full <= STORED_FOR_FULL || is_for_later && !is_held;
             if self.is_output[step] || is_kept {
-                targets.stored.push(step);
+                targets.push(step);
             }
         }
         targets
     }
 
     /// Returns the steps that a pass needs for its targets, in the plan's order.
-    fn steps(&self, targets: &Targets) -> Vec<usize> {
-        let mut stack: Vec<usize> = targets.all().collect();
-        let (mut steps, mut seen) = (Vec::new(), BTreeSet::new());
+    fn steps(&self, targets: &[usize]) -> Vec<usize> {
+        let (mut stack, mut steps, mut seen) = (targets.to_vec(), Vec::new(), BTreeSet::new());
         while let Some(step) = stack.pop() {
             let is_coarser = self.tensor(step).level() != Level::Token;
             let is_reduced = matches!(self.methods[step], Method::Reduced(_));
@@ -255,17 +234,20 @@ impl Execution<'_> {
         }
     }
 
-    /// Computes the targets in one pass over the tokens.
-    fn pass(&mut self, targets: &Targets, frame: &Frame) -> Result<(), TensorError> {
+    /// Computes the targets, at least one, in one pass over the tokens.
+    fn pass(&mut self, targets: &[usize], frame: &Frame) -> Result<(), TensorError> {
         let (layout, guard) = (&*frame.layout, &self.context.guard);
         let started = Instant::now();
+        let is_reduced = |step: &usize| matches!(self.methods[*step], Method::Reduced(_));
+        let (reduced, stored): (Vec<usize>, Vec<usize>) =
+            targets.iter().copied().partition(is_reduced);
         let mut pass = Pass::new(self, &self.steps(targets));
         let mut outputs = Vec::new();
-        for (index, &step) in targets.stored.iter().enumerate() {
+        for (index, &step) in stored.iter().enumerate() {
             pass.store(step, index, self.is_output[step]);
             outputs.push(Output::new(self, step, layout)?);
         }
-        let any = targets.all().next().unwrap_or_default();
+        let any = *stored.first().unwrap_or(&targets[0]);
         let scratch = pass.free(layout) * rayon::current_num_threads();
         let bytes = scratch + pass.reductions * layout.responses() * size_of::<Moments>();
         let _scratch = (guard.reserve(bytes)).map_err(|stopped| self.error(any, stopped))?;
@@ -277,12 +259,12 @@ impl Execution<'_> {
         blocks::run(&pass, layout, parts).map_err(|stopped| self.error(any, stopped))?;
         self.note_times(&pass, started);
         let mut values: Vec<(usize, Arc<Value>)> = Vec::new();
-        for (&step, (output, reserved)) in targets.stored.iter().zip(outputs) {
+        for (&step, (output, reserved)) in stored.iter().zip(outputs) {
             let is_finite = pass.is_finite(step);
             let value = Value::new(output.computed(frame.layout.clone()), Some(reserved));
             values.push((step, Arc::new(value.tested(is_finite))));
         }
-        for &step in &targets.reduced {
+        for step in reduced {
             let moments = &moments[pass.reduction_of(step)];
             values.push((step, self.reduced(step, moments)?));
         }

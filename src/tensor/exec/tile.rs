@@ -10,7 +10,6 @@ use super::execution::Arg;
 use super::kernels::{Loop, Operand, binary, is_finite, ternary, unary};
 use super::output::{Part, Parts};
 use super::pass::{Code, Job, Pass};
-use super::scan::Running;
 use super::sums::{Depth, Moments};
 use crate::batch::Level;
 use crate::tensor::error::Stopped;
@@ -259,11 +258,8 @@ impl<'t> Tile<'t> {
                 let x: &[T] = self.tile(&job.args[0]);
                 for (response, own) in self.segments() {
                     let discount = job.args.get(1).map(|by| by.of_response(response));
-                    let running = Running {
-                        scan: *scan,
-                        number: discount.unwrap_or(*number),
-                    };
-                    running.all(&x[own.clone()], &mut out[own]);
+                    let number = discount.unwrap_or(*number);
+                    scan.run(number, &x[own.clone()], &mut out[own]);
                 }
             }
             Code::Values(_) | Code::Reduce(..) => {
