@@ -341,6 +341,13 @@ fn two_recipes_differ_by_statements() {
         plan(&load("grpo", "std=population")),
     );
     assert!(!a.is_same(&b) && a.is_same(&plan(&load("grpo", ""))));
+    // The order of summands does not count, even if they differ only in numbers.
+    let sum = |sum: &str| {
+        let text = format!("fn advantage(batch, p) {{ let x = batch.reward; {sum} }}");
+        plan(&script(&text))
+    };
+    let sums = ["x * 2 + x * 3", "x * 3 + x * 2", "x * 2 + x * 4"].map(sum);
+    assert!(sums[0].is_same(&sums[1]) && !sums[0].is_same(&sums[2]));
     let difference = a.difference(&b);
     let lines: Vec<&str> = difference
         .lines()
