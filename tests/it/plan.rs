@@ -94,6 +94,16 @@ fn one_response() {
     cases::snapshot("plan", "one_response_refused", told);
 }
 
+/// A key is compared with the name that the script writes, not with the name's code.
+#[test]
+fn a_key_is_compared_with_names() {
+    let text = "fn advantage(batch, p) { let agent = batch.key(\"agent\"); batch.reward * (agent == \"solver\") + (agent != \"judge\") }";
+    let said = plan(&script(text)).text();
+    for shown in ["agent == \"solver\"", "agent != \"judge\""] {
+        assert!(said.contains(shown), "{said}");
+    }
+}
+
 /// Two groupings of the same responses are two nodes, although the operation and its argument are the same.
 #[test]
 fn groupings_stay_apart() {
