@@ -131,7 +131,7 @@ pub fn verify_lines(
     output: Option<&Path>,
     told: &mut (dyn FnMut(usize, Verified) + Send),
 ) -> Result<Compared, Diagnostics> {
-    let format = Format::of(path)?;
+    let format = Format::among(path, |format| format != Format::Safetensors)?;
     if format == Format::Safetensors {
         let what = "`verify` reads JSONL or parquet; this file has tensors, but no texts";
         return Err(Diagnostic::error(what).in_file(path).into());
