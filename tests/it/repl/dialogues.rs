@@ -154,6 +154,8 @@ const DIALOGUES: &[&str] = &[
        ! has no point with finite coordinates
        > :plot [0.0/0.0]
        ! has no point with finite coordinates
+       > ??broadcasting
+       ! `broadcasting` is not a script, but a part of advlab
        > :plot batch.length batch.reward
        ! Error
        > :plot batch.length --out
