@@ -340,6 +340,23 @@ mod tests {
                 "{why}"
             );
         }
+        // Numbers replace the texts of their name, with what was computed from the texts.
+        let texts = Batch::builder().groups([0, 0]).text("solution", ["5", "5"]);
+        let texts = texts.text("completion", ["5", "6"]).build().unwrap();
+        let right = |batch: &Batch| {
+            Some(
+                batch
+                    .is_verifiable()
+                    .then(|| batch.verified(&|| true))??
+                    .to_vec(),
+            )
+        };
+        let values = Computed::new(texts.layout().clone(), Level::Response, vec![6.0; 2]);
+        let before = right(&texts);
+        let with = texts.with("solution", &values).unwrap();
+        assert!(with.text("solution").is_none());
+        assert!(before.is_none_or(|before| before == [1.0, 0.0]));
+        assert!(right(&with).is_none_or(|after| after == [0.0, 1.0]));
         // As many values, in the same layout and in other layouts.
         for (other, is_fit) in [
             (of([0, 0], [1, 2]), true),

@@ -374,7 +374,7 @@ impl Batch {
         Arc::ptr_eq(&self.layout, values.layout()) || self.layout == *values.layout()
     }
 
-    /// Adds values as a column, which replaces an existing column of numbers of this name.
+    /// Adds values as a column, which replaces an existing column of this name.
     ///
     /// # Errors
     /// [`Diagnostics`] if the values belong to another batch, or are not allowed in the column, for example because of their
@@ -401,8 +401,11 @@ impl Batch {
         Ok(self.replacing(name, column))
     }
 
-    /// Adds a column, whose size must fit the batch. It replaces an existing column of numbers of this name.
+    /// Adds a column, whose size must fit the batch. It replaces an existing column of this name.
     pub(crate) fn replacing(mut self, name: &str, column: Column) -> Batch {
+        if self.texts.remove(name).is_some() || SOLUTIONS.contains(&name) {
+            self.verified = Arc::default();
+        }
         self.is_f64 |= column.token().is_some_and(TokenValues::is_f64);
         self.columns.insert(name.into(), column);
         self

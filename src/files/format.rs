@@ -76,6 +76,11 @@ impl Format {
     }
 
     pub(super) fn of(path: &Path) -> Result<Format> {
+        Format::among(path, |_| true)
+    }
+
+    /// Returns the format of a file that has one of the formats `is`, which the error for any other file lists.
+    pub(super) fn among(path: &Path, is: fn(Format) -> bool) -> Result<Format> {
         if let Some(format) = Format::named(path) {
             return Ok(format);
         }
@@ -91,26 +96,26 @@ impl Format {
         fs::metadata(path).map_err(|error| cannot_be_read(path, &error))?;
         let ending = path.extension().unwrap_or_default();
         let ending = ending.to_string_lossy().to_lowercase();
-        let help = match &*ending {
-            "json" => {
+        let help = match (&*ending, is(Format::Safetensors)) {
+            ("json", _) => {
                 "write one object per response and line: `jq -c '.[]' rollouts.json > rollouts.jsonl` if the file is a list of them, \
                  `jq -c '.FIELD[]'` if a field holds the list"
             }
-            "arrow" | "csv" | "tsv" => {
+            ("arrow" | "csv" | "tsv", _) => {
                 "write the table as Parquet, with pandas for example: `df.to_parquet(\"rollouts.parquet\")`"
             }
-            "pt" | "pth" | "bin" | "ckpt" => {
+            ("pt" | "pth" | "bin" | "ckpt", true) => {
                 "write its tensors with `safetensors.torch.save_file(batch, \"rollouts.safetensors\")`"
             }
-            "npz" => {
+            ("npz", true) => {
                 "write its arrays as safetensors: `safetensors.numpy.save_file(dict(np.load(\"rollouts.npz\")), \"rollouts.safetensors\")`"
             }
-            "npy" | "pkl" | "pickle" => {
+            ("npy" | "pkl" | "pickle", true) => {
                 "put the arrays in one file: `safetensors.numpy.save_file({\"rewards\": ..., \"index\": ...}, \"rollouts.safetensors\")`"
             }
             _ => "the ending of a file's name decides its format",
         };
-        let endings = Format::endings(|_| true);
+        let endings = Format::endings(is);
         let error = Diagnostic::error(format!("rollouts are read from {endings} files"));
         Err(error.in_file(path).with_help(help))
     }

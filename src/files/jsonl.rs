@@ -67,6 +67,16 @@ pub(super) fn read(mut blocks: Blocks, options: &ReadOptions) -> Result<Table> {
     Ok(table.finish())
 }
 
+/// Returns the error for a field whose first value comes after the first lines.
+pub(super) fn too_late(field: &str) -> Diagnostic {
+    let what = format!(
+        "`{field}` has its first value here, but the first lines (at least 128 kB) decide how fields are read"
+    );
+    let help = "put a line with this field first, or remove the field from all lines (decompress a compressed file before; if the \
+        files of a folder are read as one, the line belongs into the first file)";
+    Diagnostic::error(what).with_help(help)
+}
+
 impl Table {
     /// Refuses a file if a field that has no value in the first lines, whose fields are `first`, would change the result; notes a
     /// field that would only get another name.
@@ -110,14 +120,9 @@ impl Table {
         if changes(&all) {
             let decides = |one: &&&FileColumn| with(&[**one]).as_ref().is_some_and(changes);
             let field = late.iter().find(decides).unwrap_or(&late[0]);
-            let what = format!(
-                "`{}` has its first value here, but the first lines (at least 128 kB) decide how fields are read",
-                field.name()
-            );
-            let help = "put a line with this field first, or remove the field from all lines (decompress a compressed file \
-                before; if the files of a folder are read as one, the line belongs into the first file)";
-            let error = Diagnostic::error(what).with_help(help);
-            return Err(self.place.error(Some(field.first.0), error));
+            return Err(self
+                .place
+                .error(Some(field.first.0), too_late(field.name())));
         }
         let renamed = late
             .iter()

@@ -12,16 +12,26 @@ pub(super) struct Room(u64);
 
 impl Room {
     pub(super) fn now() -> Room {
-        let sources = [
-            ("/proc/meminfo", "MemAvailable:", 1024),
-            ("/proc/self/limits", "Max address space", 1),
-            ("/sys/fs/cgroup/memory.max", "", 1),
-        ];
-        let bytes = sources.iter().filter_map(|(path, name, unit)| {
+        let read = |(path, name, unit): (&str, &str, u64)| {
             let text = fs::read_to_string(path).ok()?;
             let rest = text.lines().find_map(|line| line.strip_prefix(name))?;
             Some(unit * rest.split_whitespace().next()?.parse::<u64>().ok()?)
-        });
+        };
+        // Limits, each with the part of it that is in use. The pages of files in a cgroup do not count, because they can be freed.
+        let sources = [
+            (("/proc/meminfo", "MemAvailable:", 1024), ("", "", 1)),
+            (
+                ("/proc/self/limits", "Max address space", 1),
+                ("/proc/self/status", "VmSize:", 1024),
+            ),
+            (
+                ("/sys/fs/cgroup/memory.max", "", 1),
+                ("/sys/fs/cgroup/memory.stat", "anon ", 1),
+            ),
+        ];
+        let bytes = sources
+            .into_iter()
+            .filter_map(|(limit, used)| Some(read(limit)?.saturating_sub(read(used).unwrap_or(0))));
         Room(bytes.min().unwrap_or(u64::MAX) / 2)
     }
 

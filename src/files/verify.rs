@@ -10,10 +10,11 @@ use super::blocks::Blocks;
 use super::cell::{self, JsonType};
 use super::format::Format;
 use super::json;
+use super::jsonl::too_late;
 use super::messages::{self, COMPLETION, Choice, Choices, REFERENCE, TextKind};
 use super::parquet;
 use super::place::Result;
-use super::schema::{Fields, has_spare, is_dialogue, likely_texts};
+use super::schema::{Fields, has_spare, is_dialogue, late_references, likely_texts};
 use super::words::{self, Tokenize};
 use crate::batch::{Column, SOLUTIONS, compared, is_replaced, references};
 use crate::diagnostic::{Diagnostic, Diagnostics};
@@ -48,6 +49,8 @@ pub struct Compared {
     pub notes: Vec<Diagnostic>,
     /// Whether `answer` is compared if the reference is blank.
     has_spare: bool,
+    /// The fields that the first lines lack, and that would be compared instead if the first lines had them.
+    late: Vec<&'static str>,
     kind: TextKind,
 }
 
@@ -58,6 +61,10 @@ impl Verified {
         names: &Compared,
         tokenizer: Option<&dyn Tokenize>,
     ) -> Result<(Verified, Vec<Choice>)> {
+        let has = |name: &&&str| json::value_of(fields, name).is_some_and(|raw| raw != "null");
+        if let Some(name) = names.late.iter().find(has) {
+            return Err(too_late(name));
+        }
         let value = |name: &str| Ok(json::value_at(fields, name)?.unwrap_or("null"));
         let wrong = |name: &str, option, expected, found: String| {
             let help = format!("`--{option} {name}.FIELD` reads a field of this object");
@@ -131,7 +138,7 @@ pub fn verify_lines(
     output: Option<&Path>,
     told: &mut (dyn FnMut(usize, Verified) + Send),
 ) -> Result<Compared, Diagnostics> {
-    let format = Format::of(path)?;
+    let format = Format::among(path, |format| format != Format::Safetensors)?;
     if format == Format::Safetensors {
         let what = "`verify` reads JSONL or parquet; this file has tensors, but no texts";
         return Err(Diagnostic::error(what).in_file(path).into());
@@ -152,21 +159,26 @@ pub fn verify_lines(
     let reference = field("solution", asked[1], &completion)?;
     let (mut references, mut left_out, mut is_spare) = (vec![reference], None, false);
     let is_first = |name: &str| first.iter().any(|(field, _)| field == name);
-    let is_usable = |name: &&str| *name != completion && is_first(name);
+    // A line may have an `answer` although the first lines have none.
+    let is_usable = |name: &&str| *name != completion && (*name == "answer" || is_first(name));
     let own: Vec<&str> = SOLUTIONS.into_iter().filter(is_usable).collect();
     if asked[1].is_none() && own.contains(&&*references[0]) {
         references = own.iter().map(|name| name.to_string()).collect();
     } else if own.contains(&"answer") && references[0] != "answer" {
         let reference = &references[0];
         let note = format!("`answer` is not compared, because the reference is `{reference}`");
-        left_out = Some(Diagnostic::note(note));
+        left_out = is_first("answer").then(|| Diagnostic::note(note));
         is_spare = asked[1].is_none() && has_spare(&first);
     }
+    let is_late = |name: &&str| asked[1].is_none() && *name != completion;
+    let late = late_references(&references[0], &first);
+    let late = late.into_iter().filter(is_late).collect();
     let mut names = Compared {
         completion,
         references,
         notes: Vec::new(),
         has_spare: is_spare,
+        late,
         kind: TextKind::Completion(is_dialogue(&first)),
     };
     let parse = |fields: &[(&str, &str)]| Verified::new(fields, &names, tokenizer);
@@ -225,6 +237,9 @@ pub fn verify_lines(
                 parquet::add(path, &columns.collect::<Vec<_>>(), output, None)?;
             }
         }
+    }
+    if !is_first("answer") {
+        names.references.truncate(1);
     }
     let chosen = all_choices.notes().map(Diagnostic::note);
     names.notes.extend(left_out.into_iter().chain(chosen));

@@ -209,41 +209,22 @@ fn hash(of: impl Hash) -> u64 {
     hasher.finish()
 }
 
-/// The normal form of a graph, which does not depend on the order of the arguments of commutative operations, unless these
-/// arguments differ only in numbers.
+/// The normal form of a graph, which does not depend on the order of the arguments of commutative operations.
 pub(super) struct Normal {
+    /// A hash of the whole graph.
+    whole: u64,
     /// A hash of the whole graph except its numbers.
     shape: u64,
+    /// The numbers, in an order that depends on the order of arguments that differ only in numbers.
     pub(super) numbers: Vec<(f64, Option<Use>)>,
 }
 
 impl Normal {
     pub(super) fn of(graph: &Graph) -> Normal {
-        let mut of_nodes: Vec<u64> = Vec::new();
-        let of_arg = |arg: &Arg, of_nodes: &[u64]| match arg {
-            Arg::Node(node, level) => hash((of_nodes[*node], *level)),
-            Arg::Number(..) => 0,
-            other => hash(format!("{other:?}")),
-        };
-        let mut orders = Vec::new();
-        for node in &graph.nodes {
-            let args = node.args.iter().map(|arg| of_arg(arg, &of_nodes));
-            let mut args: Vec<(u64, usize)> = args.zip(0..).collect();
-            // If their second argument is a level, `min` and `max` are reductions, whose arguments cannot be swapped.
-            if COMMUTATIVE.contains(&node.row) && !matches!(node.args[1], Arg::Level(_)) {
-                args.sort_unstable();
-            }
-            let (hashes, order): (Vec<u64>, Vec<usize>) = args.into_iter().unzip();
-            let name = node.name.as_ref().filter(|_| node.row == COLUMN);
-            of_nodes.push(hash((node.row, hashes, node.level, name)));
-            orders.push(order);
-        }
-        let results = graph.results.iter();
-        let shape = results
-            .clone()
-            .map(|(hook, arg)| (hook.name(), of_arg(arg, &of_nodes)));
+        let (whole, _) = normal(graph, f64::to_bits);
+        let (shape, orders) = normal(graph, |_| 0);
         let (mut numbers, mut seen) = (Vec::new(), HashSet::new());
-        let mut stack: Vec<&Arg> = results.map(|(_, result)| result).collect();
+        let mut stack: Vec<&Arg> = graph.results.iter().map(|(_, result)| result).collect();
         while let Some(arg) = stack.pop() {
             match arg {
                 Arg::Node(node, _) if seen.insert(*node) => {
@@ -254,8 +235,11 @@ impl Normal {
                 _ => {}
             }
         }
-        let shape = hash(shape.collect::<Vec<_>>());
-        Normal { shape, numbers }
+        Normal {
+            whole,
+            shape,
+            numbers,
+        }
     }
 
     /// Returns whether both graphs are the same except for their numbers. The counts of numbers are compared, too, because
@@ -266,7 +250,33 @@ impl Normal {
 
     /// Returns whether both graphs are the same, including the bits of their numbers.
     pub(super) fn is_same(&self, other: &Normal) -> bool {
-        let mut numbers = self.numbers.iter().zip(&other.numbers);
-        self.has_shape_of(other) && numbers.all(|((a, _), (b, _))| a.to_bits() == b.to_bits())
+        self.whole == other.whole
     }
+}
+
+/// Returns a hash of a graph in its normal form, and the order of each node's arguments in that form. A number is represented by
+/// `of_number`.
+fn normal(graph: &Graph, of_number: fn(f64) -> u64) -> (u64, Vec<Vec<usize>>) {
+    let mut of_nodes: Vec<u64> = Vec::new();
+    let of_arg = |arg: &Arg, of_nodes: &[u64]| match arg {
+        Arg::Node(node, level) => hash((of_nodes[*node], *level)),
+        Arg::Number(number, _) => of_number(*number),
+        other => hash(format!("{other:?}")),
+    };
+    let mut orders = Vec::new();
+    for node in &graph.nodes {
+        let args = node.args.iter().map(|arg| of_arg(arg, &of_nodes));
+        let mut args: Vec<(u64, usize)> = args.zip(0..).collect();
+        // If their second argument is a level, `min` and `max` are reductions, whose arguments cannot be swapped.
+        if COMMUTATIVE.contains(&node.row) && !matches!(node.args[1], Arg::Level(_)) {
+            args.sort_unstable();
+        }
+        let (hashes, order): (Vec<u64>, Vec<usize>) = args.into_iter().unzip();
+        let name = node.name.as_ref().filter(|_| node.row == COLUMN);
+        of_nodes.push(hash((node.row, hashes, node.level, name)));
+        orders.push(order);
+    }
+    let results = graph.results.iter();
+    let results = results.map(|(hook, arg)| (hook.name(), of_arg(arg, &of_nodes)));
+    (hash(results.collect::<Vec<_>>()), orders)
 }

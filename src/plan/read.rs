@@ -261,6 +261,9 @@ impl Reader<'_> {
         let level = |level: Level| Part::Constant(Arg::Level(level));
         let word = |word: &str| Part::Constant(Arg::Word(word.into()));
         let mut args: Vec<Part> = node.args.iter().cloned().map(Part::Tensor).collect();
+        if let Some(name) = self.trace.compared(tensor) {
+            args[1] = word(&name);
+        }
         let row = match &node.prim {
             Prim::Number(number) => {
                 args.push(Part::Constant(Arg::Number(*number, None)));

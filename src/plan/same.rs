@@ -1,5 +1,4 @@
-//! Compares two recipes by the normal forms of their graphs, which do not depend on the order of a sum's or product's arguments,
-//! unless these differ only in numbers.
+//! Compares two recipes by the normal forms of their graphs, which do not depend on the order of a sum's or product's arguments.
 
 use similar::{Algorithm, ChangeTag, capture_diff_slices};
 

@@ -58,6 +58,7 @@ impl Drop for Tracing {
         lock(&self.read).clear();
         lock(&self.groups).clear();
         lock(&self.made).clear();
+        lock(&self.compared).clear();
     }
 }
 
@@ -68,6 +69,8 @@ pub(crate) struct Trace {
     groups: Mutex<Vec<Groups>>,
     /// The first tensor that each operation of the script made, and the number of operations that had made a tensor before.
     made: Mutex<BTreeMap<Origin, (usize, Tensor)>>,
+    /// The results of comparing keys with names, each with the name as it is written in a script.
+    compared: Mutex<Vec<(Tensor, String)>>,
 }
 
 impl Trace {
@@ -118,6 +121,18 @@ impl Trace {
         let order = made.len();
         made.entry(origin)
             .or_insert_with(|| (order, tensor.clone()));
+    }
+
+    /// Records that a key was compared with a name; the graph has only the name's code.
+    pub(crate) fn note_compared(&self, result: &Tensor, name: String) {
+        lock(&self.compared).push((result.clone(), name));
+    }
+
+    /// Returns the name with which a key was compared, if `result` is the result.
+    pub(crate) fn compared(&self, result: &Tensor) -> Option<String> {
+        let compared = lock(&self.compared);
+        let found = compared.iter().find(|(own, _)| own.same(result))?;
+        Some(found.1.clone())
     }
 
     /// Returns the origin of each operation, and the first tensor that the operation made.

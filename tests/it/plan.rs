@@ -94,6 +94,16 @@ fn one_response() {
     cases::snapshot("plan", "one_response_refused", told);
 }
 
+/// A key is compared with the name that the script writes, not with the name's code.
+#[test]
+fn a_key_is_compared_with_names() {
+    let text = "fn advantage(batch, p) { let agent = batch.key(\"agent\"); batch.reward * (agent == \"solver\") + (agent != \"judge\") }";
+    let said = plan(&script(text)).text();
+    for shown in ["agent == \"solver\"", "agent != \"judge\""] {
+        assert!(said.contains(shown), "{said}");
+    }
+}
+
 /// Two groupings of the same responses are two nodes, although the operation and its argument are the same.
 #[test]
 fn groupings_stay_apart() {
@@ -341,6 +351,13 @@ fn two_recipes_differ_by_statements() {
         plan(&load("grpo", "std=population")),
     );
     assert!(!a.is_same(&b) && a.is_same(&plan(&load("grpo", ""))));
+    // The order of summands does not count, even if they differ only in numbers.
+    let sum = |sum: &str| {
+        let text = format!("fn advantage(batch, p) {{ let x = batch.reward; {sum} }}");
+        plan(&script(&text))
+    };
+    let sums = ["x * 2 + x * 3", "x * 3 + x * 2", "x * 2 + x * 4"].map(sum);
+    assert!(sums[0].is_same(&sums[1]) && !sums[0].is_same(&sums[2]));
     let difference = a.difference(&b);
     let lines: Vec<&str> = difference
         .lines()

@@ -6,8 +6,9 @@ use std::time::{Duration, Instant};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::{Map, Value, json};
 
+use advlab::batch::{Batch, Level};
 use advlab::number_text::in_json;
-use advlab::script::{Summary, Version};
+use advlab::script::{Statistics, Summary, Version};
 use advlab::tensor::binomial_ratio;
 
 /// One row of `metrics.jsonl`, from a run of advlab or of a trainer. A number that the run does not compute has no key; a number
@@ -32,8 +33,8 @@ pub struct Row {
     /// The number of groups in the batch; only in a trainer's run.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub groups: Option<usize>,
-    /// The mean of the rewards that the verifier or the trainer gave, one for each response or, if a trainer's rows are turns,
-    /// for each trajectory.
+    /// The mean of the rewards that the verifier or the trainer gave. If rows are turns, each trajectory counts once, with the
+    /// reward of its last turn.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reward_mean: Option<f64>,
     /// The standard deviation (ddof 1) of the rewards that the verifier or the trainer gave.
@@ -222,12 +223,21 @@ fn numbers<'de, D: Deserializer<'de>>(deserializer: D) -> Result<BTreeMap<String
 }
 
 impl Row {
-    /// Returns a row with the numbers that every kind of run has: they describe the advantage that a version computed.
-    pub(super) fn of_advantage(step: u64, version: &Version, summary: &Summary) -> Row {
+    /// Returns a row with the numbers that every kind of run has: they describe the rewards of the batch, and the advantage that a
+    /// version computed.
+    pub(super) fn of_batch(step: u64, version: &Version, batch: &Batch, summary: &Summary) -> Row {
         let (silent, groups) = (summary.groups_without_signal, summary.groups.max(1));
+        let reward = batch.response_column("reward").map(|values| {
+            let layout = batch.layout();
+            let last = |trajectory| layout.rows_of(trajectory).last();
+            let last = (0..layout.size(Level::Trajectory)).filter_map(last);
+            Statistics::of(last.map(|row| values[*row as usize]))
+        });
         Row {
             step,
             version: version.as_str().to_string(),
+            reward_mean: reward.map(|reward| reward.mean),
+            reward_std: reward.map(|reward| reward.std),
             groups_without_signal: Some(silent as f64 / groups as f64),
             advantage_mean: Some(summary.advantage.mean),
             advantage_std: Some(summary.advantage.std),

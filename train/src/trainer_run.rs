@@ -1,7 +1,6 @@
 //! Records a recipe's steps in another trainer, in the folder layout of advlab's runs, so that `repl`, `view` and `replay` can
 //! open the folder.
 
-use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -17,7 +16,7 @@ use super::row::{Row, Stage, rounded};
 use advlab::batch::{Batch, FloatBuffer};
 use advlab::diagnostic::Diagnostic;
 use advlab::live::{Failed, LiveEvent, LiveRecipe, Published};
-use advlab::script::{Outcome, Recipe, State, Statistics, Summary};
+use advlab::script::{Outcome, Recipe, State, Summary};
 
 /// The file that receives the old rows of steps that the trainer repeats.
 const CUT: &str = "cut.jsonl";
@@ -178,15 +177,6 @@ impl TrainerRun {
 
 /// Returns the row of a trainer's step, with the numbers that the batch and the recipe's outcome give.
 pub(super) fn row(step: u64, recipe: &Recipe, batch: &Batch, outcome: &Outcome) -> Row {
-    let reward = batch.response_column("reward").map(|values| {
-        let Some(trajectories) = batch.response_column("trajectory") else {
-            return Statistics::of(values.iter().copied());
-        };
-        // If rows are turns, each trajectory counts once, with the reward of its last turn.
-        let keys = trajectories.iter().map(|trajectory| trajectory.to_bits());
-        let last: BTreeMap<u64, f64> = keys.zip(values.iter().copied()).collect();
-        Statistics::of(last.into_values())
-    });
     let summary = Summary::of(outcome);
     let crc = match outcome.advantage.buffer() {
         FloatBuffer::F32(values) => crc32c::crc32c(values.as_bytes()),
@@ -196,13 +186,11 @@ pub(super) fn row(step: u64, recipe: &Recipe, batch: &Batch, outcome: &Outcome) 
         batch_step: Some(batch.step()),
         responses: Some(summary.responses),
         groups: Some(summary.groups),
-        reward_mean: reward.map(|reward| reward.mean),
-        reward_std: reward.map(|reward| reward.std),
         loss: outcome.loss,
         metrics: outcome.reports.metrics.iter().cloned().collect(),
         crc32c: Some(crc),
         ms: [(Stage::Recipe, rounded(outcome.reports.time))].into(),
-        ..Row::of_advantage(step, recipe.version(), &summary)
+        ..Row::of_batch(step, recipe.version(), batch, &summary)
     }
 }
 
@@ -239,7 +227,8 @@ mod tests {
         let turns = batch
             .clone()
             .response("trajectory", vec![7.0, 7.0, 7.0, 8.0]);
-        for (batch, mean) in [(batch, 0.75), (turns, 0.5)] {
+        let texts = batch.clone().text("trajectory", ["a", "a", "a", "b"]);
+        for (batch, mean) in [(batch, 0.75), (turns, 0.5), (texts, 0.5)] {
             let batch = batch.build().unwrap();
             let outcome = recipe.advantage(&batch, &mut recipe.init().unwrap());
             assert_eq!(

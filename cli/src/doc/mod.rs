@@ -21,9 +21,9 @@ pub use self::entry::{parameters, recipe};
 use self::search::search;
 pub use self::search::{trainer, trainer_json};
 
-/// Returns whether a name is that of a topic, a function, a member or a built-in recipe.
+/// Returns whether [`explain`] has an explanation of a name: of a topic, a function, a member or a built-in recipe.
 pub fn is_known(name: &str) -> bool {
-    names().any(|known| known == name)
+    Topic::find(name).is_some() || names().any(|known| known == name)
 }
 
 /// Returns the names of all topics, functions, members and built-in recipes; the topics' other names are not included.

@@ -143,7 +143,9 @@ fn help(session: &PromptSession, name: &str) -> Answered {
             Ok(HELP.lines().map(line).collect::<Vec<_>>().join("\n"))
         }
         ("functions" | "recipes", _) => Ok(doc::overview(paint)),
-        (name, Some(command)) if name.starts_with(':') || !doc::is_known(name) => {
+        (name, Some(command))
+            if name.starts_with(':') || doc::names().all(|known| known != name) =>
+        {
             let doc = wrapped("  ", command.doc, paint.width);
             Ok(format!("{}\n{doc}", paint.bold(command.call)))
         }

@@ -187,8 +187,11 @@ pub(super) fn plot(session: &mut PromptSession, arguments: &Arguments<'_>) -> An
         }
     };
     if !points.iter().any(|(x, y)| x.is_finite() && y.is_finite()) {
-        let message =
-            format!("`{text}` has no two finite values that differ, so there is nothing to draw");
+        let needed = match mark {
+            Mark::Bars => "two finite values that differ",
+            _ => "point with finite coordinates",
+        };
+        let message = format!("`{text}` has no {needed}, so there is nothing to draw");
         return Err(Diagnostic::error(message).into());
     }
     let panel = Panel::new(x, y, vec![Series::new("", mark, points)]);

@@ -76,6 +76,17 @@ pub(in crate::files) fn likely_texts(ours: &str, fields: Fields) -> Vec<&'static
     found.filter(fits).chain(last).collect()
 }
 
+/// Returns the fields that `fields` lack, and that would be compared instead of the reference `chosen` if they had them.
+pub(in crate::files) fn late_references(chosen: &str, fields: Fields) -> Vec<&'static str> {
+    let lacks = |name: &&str| fields.iter().all(|(field, _)| field != name);
+    let others = REFERENCES.split(' ').filter(lacks);
+    let others = others.map(|name| (name.to_string(), JsonType::String));
+    let all: Vec<_> = fields.iter().cloned().chain(others).collect();
+    let first = likely_texts("solution", &all).into_iter();
+    let first = first.take_while(|name| *name != chosen);
+    first.filter(lacks).collect()
+}
+
 /// Returns the description of the dump that the first lines match. A file with a field `group` is no known dump.
 fn known_dump(fields: Fields) -> Option<&'static Dump> {
     let all = fields.iter().map(|(name, found)| (name.as_str(), *found));

@@ -9,7 +9,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use self::dumps::recognise;
-pub(super) use self::dumps::{has_spare, is_dialogue, likely_texts};
+pub(super) use self::dumps::{has_spare, is_dialogue, late_references, likely_texts};
 use super::cell::JsonType;
 use super::json;
 use super::keep::Keep;

@@ -45,7 +45,10 @@ pub(in crate::script) fn arrays(module: &mut Module) {
                 let result = match (name, &comparer) {
                     ("dedup", Some(comparer)) => without_repeats(context, array, comparer)?,
                     (_, Some(comparer)) => {
-                        sorted(&array, &|a, b| is_before(context, comparer, a, b))?
+                        let is_before = |order| order < 0.0;
+                        sorted(&array, &|a, b| {
+                            compare(context, comparer, [a, b], is_before)
+                        })?
                     }
                     ("sort" | "order", None) => sorted(&array, &is_less)?,
                     _ => sorted(&array, &|a, b| is_less(b, a))?,
@@ -65,7 +68,8 @@ pub(in crate::script) fn arrays(module: &mut Module) {
 fn without_repeats(context: &NativeCallContext, array: Array, is: &FnPtr) -> Raised<Array> {
     let mut kept = Array::new();
     for value in array {
-        let repeats = kept.last().map(|last| is_before(context, is, last, &value));
+        let compare = |last| compare(context, is, [last, &value], |order| order == 0.0);
+        let repeats = kept.last().map(compare);
         if repeats.transpose()? != Some(true) {
             kept.push(value);
         }
@@ -117,17 +121,18 @@ fn is_less(a: &Dynamic, b: &Dynamic) -> Raised<bool> {
     })?)
 }
 
-/// Returns whether the comparison function puts `a` before `b`, by returning true or a number below 0.
-fn is_before(
+/// Returns the boolean that the comparison function gives for two elements. If it gives a number, such as their difference, `test`
+/// converts the number to the boolean.
+fn compare(
     context: &NativeCallContext,
     comparer: &FnPtr,
-    a: &Dynamic,
-    b: &Dynamic,
+    both: [&Dynamic; 2],
+    test: fn(f64) -> bool,
 ) -> Raised<bool> {
-    let compared = comparer.call_raw(context, None, [a.clone(), b.clone()])?;
+    let compared = comparer.call_raw(context, None, both.map(Dynamic::clone))?;
     match (compared.as_bool(), number(&compared)) {
-        (Ok(is_before), _) => Ok(is_before),
-        (_, Some(number)) => Ok(number < 0.0),
+        (Ok(compared), _) => Ok(compared),
+        (_, Some(number)) => Ok(test(number)),
         _ => {
             let found = describe(&compared);
             let message = format!("a comparison must return a number or a boolean, not {found}");

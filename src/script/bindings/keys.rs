@@ -13,7 +13,7 @@ use crate::script::limits::{ENOUGH, TABLE_KEYS};
 use crate::script::remembered::Table;
 use crate::script::value::{as_tensor, describe, in_brackets, number, text};
 use crate::tensor::op::{self, Argument};
-use crate::tensor::{Frame, GroupKey, Level, Reservation, Tensor, TensorError};
+use crate::tensor::{Frame, GroupKey, Level, Reservation, Tensor, TensorError, Trace};
 
 /// The number of bytes that a name takes in addition to its text.
 const NAME_BYTES: usize = 48;
@@ -86,15 +86,19 @@ impl Key {
             .collect();
         // A name that is missing in this key gets a code that no response has.
         let code = |name: &str| own.get(name).map_or(-1.0, |code| *code as f64);
-        let other = match (other.read_lock::<Key>(), text(other), number(other)) {
+        let (other, name) = match (other.read_lock::<Key>(), text(other), number(other)) {
             (Some(other), ..) => {
                 let codes: Vec<f64> = other.names.iter().map(|name| code(name)).collect();
                 let theirs = other.codes.evaluate()?;
                 let codes = theirs.iter().map(|theirs| codes[theirs as usize]);
-                Argument::Tensor(Tensor::of_responses(other.frame(), codes.collect())?)
+                let theirs = Tensor::of_responses(other.frame(), codes.collect())?;
+                (Argument::Tensor(theirs), None)
             }
-            (_, Some(name), _) => Argument::Number(code(&name)),
-            (.., Some(number)) => Argument::Number(code(&number.to_string())),
+            (_, Some(name), _) => (Argument::Number(code(&name)), Some(format!("{name:?}"))),
+            (.., Some(number)) => {
+                let name = number.to_string();
+                (Argument::Number(code(&name)), Some(name))
+            }
             _ => {
                 let found = describe(other);
                 let message = format!(
@@ -104,7 +108,11 @@ impl Key {
                 return Err(CallError::new(message, help));
             }
         };
-        Ok(row.apply(&[Argument::Tensor(self.codes.clone()), other])?)
+        let result = row.apply(&[Argument::Tensor(self.codes.clone()), other])?;
+        if let Some((trace, name)) = Trace::of(result.frame()).zip(name) {
+            trace.note_compared(&result, name);
+        }
+        Ok(result)
     }
 }
 

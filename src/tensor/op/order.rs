@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use super::elementwise::{detach, equal, exp, is_finite, less, safe_div, select};
 use super::param::{Argument, choice, level, level_at, optional, tensor, tensor_at};
-use super::reduction::{MAX, MIN, PARAMS, SUM, meeting, reduce, split};
+use super::reduction::{COUNT, MAX, MIN, PARAMS, SUM, meeting, reduce, split};
 use super::row::{self, Class, Derivative, Op, Term, framed};
 use crate::batch::Level;
 use crate::tensor::error::TensorError;
@@ -136,17 +136,18 @@ fn of_one(op: &'static Op, args: &[Argument]) -> Result<Tensor, TensorError> {
     within(op, (&x).into(), to, &frame).built()
 }
 
-/// Returns the mean of two ranks of each value: one with ties in the order of `index`, the other with ties in reverse order. NaN
-/// keeps its rank.
+/// Returns the mean of two ranks of each value: one with ties in the order of `index`, the other with ties in reverse order. All
+/// NaN are ties.
 fn average_rank(op: &'static Op, args: &[Argument], rank: &Tensor) -> Result<Tensor, TensorError> {
     let (x, to) = (tensor_at(args, 0), level_at(args, 1));
     let negated = (-Term::from(&x)).built()?;
     let reversed = of_one(op, &[Argument::Tensor(negated), Argument::Level(to)])?;
-    // Selects all values but NaN. NaN sorts last in both orders, so the ranks of NaN are not averaged.
     let is_number = equal(&x, &x).built()?;
     let last = reduce(&SUM, &is_number, to, None) - 1.0;
-    let average = (Term::from(rank) + last - &reversed) / 2.0;
-    select(&is_number, average, rank).built()
+    // NaN sorts last in both orders: the ranks of NaN are those from `last` + 1 to the number of values minus 1.
+    let all = reduce(&COUNT, &x, to, None);
+    let twice = select(&is_number, Term::from(rank) - &reversed, all) + last;
+    (twice / 2.0).built()
 }
 
 /// Applies the operation `op` to one tensor, within each cell of `to`. The frame is a parameter, because a single number has no

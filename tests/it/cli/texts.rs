@@ -173,12 +173,14 @@ fn verify_holds_a_few_blocks_of_a_file() {
 #[test]
 fn verify_says_what_is_wrong() {
     let lab = lab();
+    lab.write("none.txt", "");
     lab.expect(
         "
 1  verify texts.jsonl --solution gold  =>  there is no field `gold`
 1  verify rollouts.jsonl  =>  which field has the solution
 1  verify texts.jsonl -o texts.jsonl  =>  is the input itself
-1  verify none.jsonl  =>  cannot be read",
+1  verify none.jsonl  =>  cannot be read
+1  verify none.txt  =>  rollouts are read from .jsonl, .jsonl.gz, .jsonl.zst, .parquet files",
     );
     lab.write("cut.jsonl", &format!("{TEXTS}{{\"completion\": \"4"));
     let ran = lab.run("verify cut.jsonl -o out.jsonl");

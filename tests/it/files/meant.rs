@@ -1300,6 +1300,40 @@ fn a_field_that_comes_late_is_not_left_out_in_silence() {
     }
 }
 
+/// `verify` refuses a late reference that it would have compared instead, and compares a late `answer` as any other.
+#[test]
+fn a_late_reference_is_not_passed_over_by_verify() {
+    let text = format!("\"text\": \"{}\"", "x".repeat(1000));
+    let line = |more: &str| format!("{{\"completion\": \"7\", {more}, {text}}}\n");
+    for (first, late, expected) in [
+        (r#""answer": 7"#, r#""ground_truth": 7"#, "`ground_truth`"),
+        (
+            r#""answer": 7"#,
+            r#""answer": 7, "solution": 7"#,
+            "`solution`",
+        ),
+        (r#""answer": 7"#, r#""answer": 8, "solution": null"#, "w"),
+        (r#""gts": 7"#, r#""gts": 7, "solution": 8, "mine": 8"#, "r"),
+        (r#""gts": 7"#, r#""gts": 8, "answer": 7"#, "w"),
+        (r#""gts": "7""#, r#""gts": "", "answer": 7"#, "r"),
+        (r#""solution": "7""#, r#""solution": "", "answer": 7"#, "r"),
+        (r#""solution": "7""#, r#""solution": "8", "answer": 7"#, "w"),
+    ] {
+        let (_folder, path) = file("a.jsonl", &(line(first).repeat(140) + line(late).as_str()));
+        let said = verified(&path, [None; 2]);
+        let is_right = match expected.len() {
+            1 => said.get(140..141) == Some(expected),
+            _ => said.contains(&format!("line 141: {expected} has its first value here")),
+        };
+        assert!(is_right, "{late}: {said}");
+        // A reference that the user names is compared, whatever comes late.
+        let (named, _) = first.split_once(':').unwrap();
+        let said = letters(&path, [None, Some(named.trim_matches('"'))]);
+        let (letters, compared) = said.unwrap();
+        assert_eq!((letters.len(), compared.references.len()), (141, 1));
+    }
+}
+
 /// A verdict that comes late has the name of a column only for the recipe that reads this column.
 #[test]
 fn a_late_verdict_is_refused_only_if_it_is_read() {

@@ -161,6 +161,7 @@ const EACH: &[&str] = &[
     r#"{ last = g.reward.mean("batch"); last }"#,
     "{ list.push(1); g.reward * list.len() }",
     "{ map.inner.x += 1; g.reward * map.inner.x }",
+    r#"{ key = g.key("group"); g.reward }"#,
     "outer.groups[0].reward",
     r#"(outer.reward * g.reward.mean("batch")).sum("batch")"#,
     r#"binomial_ratio(4, 0.5 + g.reward.sum("batch"), 1)"#,
@@ -180,12 +181,13 @@ fn of_function(function: &str, first: &str) -> Result<Outcome, String> {
             let list = [];
             let map = #{{ inner: #{{ x: 1 }} }};
             let range = 1..4;
+            let key = batch.key("group");
             let outer = batch;
             let mapped = batch.map_groups(|g| {{
                 {first}
                 {function}
             }});
-            print(count); print(list); print(map); print(last);
+            print(count); print(list); print(map); print(last); print(key);
             metric("after", batch.random("batch"));
             batch.reward + mapped
         }}

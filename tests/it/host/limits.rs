@@ -94,6 +94,10 @@ fn an_error_that_a_function_passes_over_ends_the_hook() {
             r#"["[1, 2, 1]", "[1, 2]"]"#,
         ),
         (
+            "let a = [1, 2, 2.0, 1]; a.dedup(|x, y| x - y); print(a)",
+            r#"["[1, 2, 1]"]"#,
+        ),
+        (
             "let s = \"abcab\"; s.replace(\"ab\", \"x\"); print(s); s.replace('x', 'y'); print(s); s.replace(\"\", \"-\"); print(s)",
             r#"["xcx", "ycy", "-y-c-y-"]"#,
         ),

@@ -149,7 +149,13 @@ const DIALOGUES: &[&str] = &[
        > :objective grpo --n 4 --noise=2
        ! does not take `--noise 2`
        > :plot batch.reward * (0.0/0.0)
-       ! nothing to draw
+       ! `batch.reward * (0.0/0.0)` has no two finite values that differ
+       > :plot batch.reward * (0.0/0.0), batch.length
+       ! has no point with finite coordinates
+       > :plot [0.0/0.0]
+       ! has no point with finite coordinates
+       > ??broadcasting
+       ! `broadcasting` is not a script, but a part of advlab
        > :plot batch.length batch.reward
        ! Error
        > :plot batch.length --out

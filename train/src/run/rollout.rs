@@ -31,7 +31,7 @@ pub(super) struct Response {
     /// Whether this response solves its prompt.
     is_right: bool,
     /// 1 if any turn of the trajectory is right, otherwise 0.
-    pub(super) reward: f64,
+    reward: f64,
 }
 
 /// Samples a group of `size` trajectories for each prompt and verifies them. The responses are sorted by group, trajectory and
@@ -111,7 +111,6 @@ pub(super) struct Sampled {
     /// The policy's inputs, in the order of the batch.
     pub(super) responses: Responses,
     pub(super) batch: Batch,
-    pub(super) reward: Statistics,
     /// The policy's results on the step's prompts.
     pub(super) results: Evaluation,
     pub(super) resampled: Option<usize>,

@@ -16,7 +16,7 @@ use crate::row::{Evaluation, Row, Stage, milliseconds};
 use crate::task::{Prompt, drawn_prompts, pooled_prompts};
 use advlab::batch::Batch;
 use advlab::diagnostic::Diagnostic;
-use advlab::script::{Recipe, Statistics};
+use advlab::script::Recipe;
 
 /// The maximum number of attempts of a step to replace groups in which every response has the weight 0.
 const ATTEMPTS: u8 = 8;
@@ -95,8 +95,6 @@ impl Run {
         let responses = summary.responses.max(1) as f64;
         let row = Row {
             failed,
-            reward_mean: Some(sampled.reward.mean),
-            reward_std: Some(sampled.reward.std),
             recipe_reward_mean: learned.reward_mean,
             sampled: sampled.results,
             resampled: sampled.resampled,
@@ -110,7 +108,7 @@ impl Run {
             evaluation,
             device_memory: self.learner.policy.device_memory(),
             ms: ms.chain([(Stage::Evaluate, evaluate)]).collect(),
-            ..Row::of_advantage(step, self.live.in_use().version(), summary)
+            ..Row::of_batch(step, self.live.in_use().version(), &sampled.batch, summary)
         };
         let new = self.warnings.after(&row, &self.config.warnings);
         // Warnings of a repeated step are skipped, because the log already has them.
@@ -141,7 +139,6 @@ impl Run {
         Ok(Sampled {
             responses,
             batch,
-            reward: Statistics::of(all.iter().map(|one| one.reward)),
             results: rollout::evaluation(&all, self.config.group_size),
             resampled,
             kl,

@@ -163,15 +163,15 @@ impl Text {
         self
     }
 
-    /// Returns whether the end of a response's text contains a stop string. The end suffices, because sampling calls this after
-    /// each token.
+    /// Returns whether the end of a response's text, with its special tokens, contains a stop string. The end suffices, because
+    /// sampling calls this after each token.
     pub fn has_stop(&self, response: &[u32]) -> Result<bool> {
-        // A tail of `longest` tokens and their context suffices, because each token that is not special has at least one byte.
+        // A tail of `longest` tokens and their context suffices, because each token has at least one byte.
         let Some(longest) = self.stops.iter().map(String::len).max() else {
             return Ok(false);
         };
         let tail = response.len().saturating_sub(longest + CONTEXT);
-        let text = self.decode(&response[tail..])?;
+        let text = self.guarded(|| self.tokenizer.decode(&response[tail..], false))?;
         Ok(self.stops.iter().any(|stop| text.contains(stop)))
     }
 }

@@ -207,7 +207,7 @@ fn a_response_ends_where_the_folder_says() {
 #[test]
 fn stop_strings_are_found_over_several_tokens_and_inside_of_one() {
     let text = load(&folder("llama")).unwrap();
-    let stops = ["\n\n".to_string(), "日本".to_string(), "A: 6".to_string()];
+    let stops = ["\n\n", "日本", "A: 6", "<|eot_id|>"].map(str::to_string);
     let text = text.with_stops(&stops);
     for (response, ended) in [
         ("so 5\nA: 6", true),
@@ -216,6 +216,7 @@ fn stop_strings_are_found_over_several_tokens_and_inside_of_one() {
         ("one\ntwo\n", false),
         ("in 日本", true),
         ("in 日", false),
+        ("5<|eot_id|>", true),
         ("", false),
     ] {
         let tokens = text.tokens(response, false).unwrap();

@@ -11,6 +11,7 @@ use rhai::{Array, Dynamic, FnPtr, Map, NativeCallContext};
 
 use super::columns::ScriptBatch;
 use crate::diagnostic::Diagnostic;
+use crate::script::bindings::keys::Key;
 use crate::script::error::{CallError, Raised, origin};
 use crate::script::outcome::MapGroupsNote;
 use crate::script::value::{as_tensor, describe};
@@ -129,11 +130,14 @@ fn captured(f: &FnPtr) -> Vec<Dynamic> {
     f.iter_curry().map(Dynamic::flatten_clone).collect()
 }
 
-/// Returns whether a captured value is unchanged. A tensor or a batch must be the same object, a map or an array must have
+/// Returns whether a captured value is unchanged. A tensor, a key or a batch must be the same object, a map or an array must have
 /// the same keys and unchanged elements, and any other value must have the same type and text.
 fn is_same(a: &Dynamic, b: &Dynamic) -> bool {
     if let (Some(a), Some(b)) = (a.read_lock::<Tensor>(), b.read_lock::<Tensor>()) {
-        return std::ptr::eq(a.inner(), b.inner());
+        return a.same(&b);
+    }
+    if let (Some(a), Some(b)) = (a.read_lock::<Key>(), b.read_lock::<Key>()) {
+        return a.codes.same(&b.codes);
     }
     if let (Some(a), Some(b)) = (a.read_lock::<ScriptBatch>(), b.read_lock::<ScriptBatch>()) {
         return a.is_same(&b);
