@@ -50,7 +50,7 @@ pub(super) fn read(path: &Path, options: &ReadOptions) -> Result<Table> {
     let saved = header(&file.strings).map_err(wrong)?;
     let kind = [FileKind::Tensors, FileKind::Saved][usize::from(saved.is_some())];
     let names = file.tensors.iter().map(|tensor| tensor.name.clone());
-    let fields: Vec<_> = names.map(|name| (name, JsonType::Array)).collect();
+    let fields = names.map(|name| (name, JsonType::Array)).collect();
     let schema = Schema::new(path, options, &fields, kind)?;
     let step = saved.as_ref().map(|saved| saved.step);
     let saved = saved.unwrap_or_default();
