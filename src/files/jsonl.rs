@@ -66,15 +66,25 @@ pub(super) fn read(mut blocks: Blocks, options: &ReadOptions) -> Result<Table> {
     Ok(table.finish())
 }
 
+/// Returns the error for a field whose first value comes after the first lines.
+fn too_late(field: &str) -> Diagnostic {
+    let what = format!(
+        "`{field}` has its first value here, but the first lines (at least 128 kB) decide how fields are read"
+    );
+    let help = "put a line with this field first, or remove the field from all lines (decompress a compressed file before; if the \
+        files of a folder are read as one, the line belongs into the first file)";
+    Diagnostic::error(what).with_help(help)
+}
+
 impl Table {
     /// Refuses a file if a field that has no value in the first lines, whose fields are `first`, would change the result; notes a
     /// field that would only get another name.
     fn check_late(&mut self, first: Fields, options: &ReadOptions) -> Result<()> {
         let is_null = |kind: &JsonType| *kind == JsonType::Null;
         let is_late = |column: &&FileColumn| {
-            let (name, nested) = (column.name(), &self.schema.nested);
+            let name = column.name();
             let is_known = first.get(name).is_some_and(|kind| !is_null(kind));
-            !is_null(&column.first.1) && !is_known && nested.iter().all(|path| path != name)
+            !is_null(&column.first.1) && !is_known && !self.schema.nested.contains(name)
         };
         let late: Vec<&FileColumn> = self.columns.iter().filter(is_late).collect();
         if late.is_empty() {
@@ -94,22 +104,17 @@ impl Table {
             return Ok(());
         };
         let changes = schema.changes(&self.schema, &fields);
-        let has = |column: &FileColumn, decides: bool| {
-            changes.contains(&(column.name().to_string(), decides))
-        };
         let is_other_sum = schema.rewards != self.schema.rewards;
         if is_other_sum || changes.iter().any(|(_, decides)| *decides) {
-            let field = late
-                .iter()
-                .find(|column| has(column, true))
-                .unwrap_or(&late[0]);
-            let what = format!(
-                "`{}` has its first value here, but the first lines (at least 128 kB) decide how fields are read",
-                field.name()
-            );
-            let help = "put a line with this field first, or remove the field from all lines (decompress a compressed file \
-                before; if the files of a folder are read as one, the line belongs into the first file)";
-            let error = Diagnostic::error(what).with_help(help);
+            let decides = |column: &&&FileColumn| {
+                let is_it =
+                    |path: &str| path == column.name() || json::is_inside(path, column.name());
+                changes
+                    .iter()
+                    .any(|(path, decides)| *decides && is_it(path))
+            };
+            let field = late.iter().find(decides).unwrap_or(&late[0]);
+            let error = too_late(field.name());
             return Err(self.place.error(Some(field.first.0), error));
         }
         let note = |column: &&FileColumn| {
@@ -119,7 +124,9 @@ impl Table {
                 "`{name}` keeps its name, because its first value{line} comes after the first lines, which decide how fields are read"
             )
         };
-        let renamed = late.iter().filter(|column| has(column, false));
+        let is_renamed =
+            |column: &&&FileColumn| changes.iter().any(|(path, _)| path == column.name());
+        let renamed = late.iter().filter(is_renamed);
         let notes: Vec<String> = renamed.map(note).collect();
         Arc::make_mut(&mut self.schema).notes.extend(notes);
         Ok(())

@@ -2,7 +2,7 @@
 
 use super::Resolving;
 use super::groups::{GUESSED, STEP};
-use crate::batch::Level;
+use crate::batch::Level::{self, Response, Token};
 use crate::diagnostic::Diagnostic;
 use crate::files::messages::{COMPLETION, REFERENCE, TextKind};
 use crate::files::place::Result;
@@ -25,22 +25,25 @@ impl Resolving<'_> {
     pub(super) fn level(&mut self, column: &FileColumn) -> Result<Option<Level>> {
         let (reading, rows) = (&column.reading, self.responses);
         let role = reading.role;
-        let (per_response, per_token) = match &column.data {
-            ColumnData::Numbers(_) | ColumnData::Ids(_) => (true, false),
-            ColumnData::Texts(..) => (role == Role::Group, false),
-            ColumnData::Lists(_) => (false, true),
+        let possible = match &column.data {
+            ColumnData::Numbers(_) | ColumnData::Ids(_) => Some(Response),
+            ColumnData::Texts(..) if role == Role::Group => Some(Response),
+            ColumnData::Lists(_) => Some(Token),
             ColumnData::Tensor(tensor) if tensor.is_number() => match tensor.shape[..] {
-                [n] => (n == rows, false),
+                [n] if n == rows => Some(Response),
                 // The shape [B, 1] is accepted for a known response column.
-                [n, width] => (n == rows && width == 1 && role == Role::Response, n == rows),
+                [n, 1] if n == rows && role == Role::Response => Some(Response),
+                [n, _] if n == rows => Some(Token),
                 // A step may be a single number for the whole batch.
-                [] => (role == Role::Step, false),
-                _ => (false, false),
+                [] if role == Role::Step => Some(Response),
+                _ => None,
             },
-            _ => (false, false),
+            _ => None,
         };
-        let token = per_token.then_some(Level::Token);
-        let response = per_response.then_some(Level::Response);
+        let (response, token) = match possible {
+            Some(Token) => (None, possible),
+            _ => (possible, None),
+        };
         let names = &self.schema;
         let is_reference = names.references == Some(reading.ours.as_str());
         // A field that is also read under another name need not be valid under its own name.
@@ -59,7 +62,7 @@ impl Resolving<'_> {
             }
             Role::Any => {
                 let is_needed = reading.asked || is_reference || self.is_score(column);
-                (token.or(response), is_needed)
+                (possible, is_needed)
             }
             Role::Step if self.saved_step.is_some() => (None, false),
             // Rows of several steps would share a group if the column were not used.

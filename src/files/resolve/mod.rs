@@ -255,28 +255,29 @@ impl Resolving<'_> {
             if matches!(column.reading.role, Role::Group | Role::Step) {
                 continue;
             }
-            let reading = column.reading.clone();
+            let mut reading = column.reading.clone();
             let mut values = column.numbers()?;
             if reading.ours == REJECTED {
                 let is_rejected = |&at: &usize| self.schema.rejects(values[at]);
                 self.rejected = (0..values.len()).filter(is_rejected).collect();
                 continue;
             }
-            // verl's `acc` is a verdict in some runs, and a fraction in other runs.
-            let is_acc = reading.ours == "correct" && reading.theirs == "acc" && !reading.asked;
-            let is_share = has_reward && values.iter().any(|x| ![0.0, 1.0].contains(x));
-            let acc = (is_acc && is_share).then(|| "acc".to_string());
-            let is_unread =
-                has_reward && reading.ours == "correct" && !self.schema.reads("correct");
+            let is_verdict = reading.ours == "correct";
+            let is_unread = has_reward && is_verdict && !self.schema.reads("correct");
             if let Some(at) = values.iter().position(|x| x.is_nan() && is_unread) {
                 let at = self.place.name_of(at);
                 self.left_out(&reading.theirs, &format!("it has no value in {at}"));
                 continue;
             }
-            if acc.is_none() && matches!(&*reading.ours, "reward" | "correct") {
+            // verl's `acc` is a verdict in some runs, and a fraction in other runs.
+            let is_acc = has_reward && is_verdict && reading.theirs == "acc" && !reading.asked;
+            if is_acc && values.iter().any(|x| ![0.0, 1.0].contains(x)) {
+                reading.ours = "acc".to_string();
+            }
+            if matches!(&*reading.ours, "reward" | "correct") {
                 self.score(&reading, &mut values)?;
             }
-            builder = builder.response(acc.unwrap_or(reading.ours), values);
+            builder = builder.response(reading.ours, values);
         }
         let mut added = Vec::new();
         for column in arrays {

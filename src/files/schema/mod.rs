@@ -9,7 +9,7 @@ use std::collections::BTreeSet;
 use std::path::Path;
 use std::sync::Arc;
 
-use indexmap::IndexMap;
+use indexmap::{IndexMap, IndexSet};
 
 use self::dumps::Dump;
 pub(super) use self::dumps::{has_spare, is_dialogue, likely_texts};
@@ -130,7 +130,7 @@ pub(super) struct Schema {
     /// Notes on names that were chosen without `--map`.
     pub(super) notes: Vec<String>,
     /// The paths of the fields inside objects that are read as columns, such as `rewards.correct`.
-    pub(super) nested: Vec<String>,
+    pub(super) nested: IndexSet<String>,
     /// The columns whose sum is the reward; empty if the reward is not a sum.
     pub(super) rewards: Vec<String>,
     /// The fields that would be read as lengths or weights by their names alone, although a known dump has no such fields.
@@ -166,11 +166,8 @@ impl Schema {
             schema.notes.push("`group` is read from `uid`".to_string());
         }
         let paths = schema.readings.iter().map(|one| &one.theirs);
-        for path in paths.filter(|path| !fields.contains_key(*path)) {
-            if !schema.nested.contains(path) {
-                schema.nested.push(path.clone());
-            }
-        }
+        let paths = paths.filter(|path| !fields.contains_key(*path));
+        schema.nested = paths.cloned().collect();
         let is_rewarded = schema.is_rewarded(fields);
         let all: Vec<(JsonType, Reading)> = schema.readings_of(fields).collect();
         let has =

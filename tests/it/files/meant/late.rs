@@ -47,6 +47,7 @@ global_step | "group": 1, "reward": 1 | "global_step": 3
 - | "group": 1, "reward": 1 | "target": "x", "ground_truth": "7", "completion": "o"
 - | "input": "p", "output": "o", "score": 1 | "gts": "x"
 ground_truth | "group": 1, "completion": "o", "answer": "7" | "ground_truth": "7"
+env_extras | "input_prompt": "p", "output_response": "o", "answer": "7" | "mine": 1, "env_extras": {"reward_spec": {"ground_truth": "7"}}
 # Beside the trainer's score, another reward is left out, and a verdict is one more column.
 - | "input": "p", "output": "o", "score": 1 | "reward": 0.5
 - | "input": "p", "output": "o", "score": 1 | "acc": true
