@@ -67,7 +67,7 @@ impl Keep {
                 && !any(&|one| one.role != Role::Any || one.asked),
             digits: has(Role::Step),
             kind: if has(Role::Completion) {
-                TextKind::Completion(schema.is_dialogue())
+                TextKind::Completion(schema.dump.is_some_and(|dump| dump.dialogue))
             } else if is_reference {
                 TextKind::Reference
             } else {

@@ -40,17 +40,14 @@ impl Resolving<'_> {
             },
             _ => None,
         };
-        let (response, token) = match possible {
-            Some(Token) => (None, possible),
-            _ => (possible, None),
-        };
+        let of = |level: Level| possible.filter(|found| *found == level);
         let names = &self.schema;
         let is_reference = names.references == Some(reading.ours.as_str());
         // A field that is also read under another name need not be valid under its own name.
         let is_free = !reading.asked && names.is_read_twice(&reading.theirs);
         let (level, is_needed) = match role {
-            Role::Group => (response, reading.ours != SPLIT),
-            Role::Response => (response, !is_free),
+            Role::Group => (of(Response), reading.ours != SPLIT),
+            Role::Response => (of(Response), !is_free),
             // The column is not needed if all its values are null, such as log-probs that were not recorded.
             Role::Mask | Role::Token => {
                 let is_null = matches!(column.data, ColumnData::Null);
@@ -58,7 +55,7 @@ impl Resolving<'_> {
                 let is_mean = role == Role::Token
                     && matches!(column.data, ColumnData::Numbers(_))
                     && (is_free || names.columns.is_none() || !names.reads(&reading.ours));
-                (token, reading.asked || !is_null && !is_mean)
+                (of(Token), reading.asked || !is_null && !is_mean)
             }
             Role::Any => {
                 let is_needed = reading.asked || is_reference || self.is_score(column);
@@ -69,7 +66,7 @@ impl Resolving<'_> {
             Role::Step => {
                 let is_number = matches!(column.data, ColumnData::Numbers(_));
                 let is_guessed = GUESSED.contains(&&*reading.theirs);
-                (response, is_number && !is_guessed && !is_free)
+                (of(Response), is_number && !is_guessed && !is_free)
             }
             Role::Completion => (None, reading.asked || names.references.is_some()),
         };

@@ -11,7 +11,7 @@ use crate::files::cell::JsonType::{self, Array, Bool, Null, Number, Object};
 /// A description of a program's dumps: how they are recognised, and which fields hold the columns.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(super) struct Dump {
+pub(in crate::files) struct Dump {
     kind: String,
     /// Fields that the first lines must have, with their allowed types; an empty list allows any type.
     known_by: BTreeMap<String, Vec<JsonType>>,
@@ -21,7 +21,7 @@ pub(super) struct Dump {
     tokens: Option<String>,
     /// Whether a completion may be the text of a dialogue with an environment, with the tokens of its turns.
     #[serde(default)]
-    pub(super) dialogue: bool,
+    pub(in crate::files) dialogue: bool,
     /// The name of a field whose values distinguish prompts that have the same group in `names`.
     splits: Option<String>,
     /// Whether each reward function has a column, and the reward is the sum of these columns.

@@ -126,7 +126,7 @@ pub(super) struct Schema {
     /// Whether `answer` is the reference of responses whose `solution`, read from a field with another name, is blank.
     pub(super) has_spare: bool,
     /// The known dump that the first lines match.
-    dump: Option<&'static Dump>,
+    pub(super) dump: Option<&'static Dump>,
     /// Notes on names that were chosen without `--map`.
     pub(super) notes: Vec<String>,
     /// The paths of the fields inside objects that are read as columns, such as `rewards.correct`.
@@ -367,11 +367,6 @@ impl Schema {
     pub(super) fn reads(&self, ours: &str) -> bool {
         let columns = self.columns.as_ref();
         columns.is_none_or(|all| all.contains(ours))
-    }
-
-    /// Returns whether a completion may be the text of a dialogue with an environment.
-    pub(super) fn is_dialogue(&self) -> bool {
-        self.dump.is_some_and(|dump| dump.dialogue)
     }
 
     /// Returns whether the trainer rejected a response, by the response's value of the column [`REJECTED`].
