@@ -1,11 +1,11 @@
 //! Files of lines are read in blocks, and the lines of a block are processed in parallel.
 
-use std::collections::HashMap;
 use std::io::{self, BufRead, Read};
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 
 use crc32c::crc32c_append;
+use indexmap::IndexMap;
 
 use super::cell::{self, JsonType};
 use super::json::{self, BYTE_ORDER_MARK};
@@ -94,7 +94,7 @@ impl<'a> Blocks<'a> {
 
     /// Advances to the first block with a response, and returns the fields of the first lines with their types, because the first
     /// response may lack a field that the others have.
-    pub(super) fn begin(&mut self) -> Result<Vec<(String, JsonType)>> {
+    pub(super) fn begin(&mut self) -> Result<IndexMap<String, JsonType>> {
         let room = Room::now();
         while !self.block.is_empty() {
             if lines(&self.block).take(FIRST).count() < FIRST {
@@ -102,10 +102,10 @@ impl<'a> Blocks<'a> {
                 let next = self.next()?;
                 self.block.extend(next);
             }
-            let (mut seen, mut names, mut read, mut count) = (Vec::new(), HashMap::new(), 0, 0);
+            let (mut seen, mut read, mut count) = (IndexMap::new(), 0, 0);
             for (line, number) in lines(&self.block).zip(self.passed + 1..) {
-                let added = text(line)
-                    .and_then(|text| text.map_or(Ok(0), |text| see(&mut seen, &mut names, text)));
+                let added =
+                    text(line).and_then(|text| text.map_or(Ok(0), |text| see(&mut seen, text)));
                 match added {
                     Err(error) if seen.is_empty() => {
                         return Err(error.on_line(number).in_file(&self.path));
@@ -229,31 +229,19 @@ impl<'a> Blocks<'a> {
 
 /// Adds the fields of a line with their types, and returns the length of the line in bytes. A field that the earlier lines lack is
 /// added after the field before it in the line, because the order of TRL's fields says which are rewards.
-fn see(
-    fields: &mut Vec<(String, JsonType)>,
-    names: &mut HashMap<String, usize>,
-    line: &str,
-) -> Result<usize> {
+fn see(fields: &mut IndexMap<String, JsonType>, line: &str) -> Result<usize> {
     let mut next = 0;
     for (key, raw) in json::fields(line)? {
         let key = json::text(key);
-        let is_it = |(name, _): &(String, JsonType)| *name == key;
-        // Most lines have the same fields in the same order.
-        if !fields.get(next).is_some_and(is_it) {
-            if let Some(place) = names.get_mut(&*key) {
-                // Fields that were inserted since have moved this one to the right.
-                *place += fields[*place..].iter().position(is_it).unwrap_or(0);
-                next = *place;
-            } else {
-                fields.insert(next, (key.to_string(), JsonType::Null));
-                names.insert(key.to_string(), next);
-            }
+        let known = fields.get_index_of(&*key);
+        let at = known.unwrap_or_else(|| {
+            fields.shift_insert(next, key.into_owned(), JsonType::Null);
+            next
+        });
+        if fields[at] == JsonType::Null {
+            fields[at] = cell::type_of(raw);
         }
-        let kind = &mut fields[next].1;
-        if *kind == JsonType::Null {
-            *kind = cell::type_of(raw);
-        }
-        next += 1;
+        next = at + 1;
     }
     Ok(line.len())
 }

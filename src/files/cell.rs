@@ -199,17 +199,13 @@ pub(super) fn describe(raw: &str) -> String {
     match type_of(raw) {
         JsonType::String => format!("the string {}", shorten(raw, 40)),
         JsonType::Object => "an object".to_string(),
-        JsonType::Array => count(raw).map_or_else(str::to_string, array_of),
+        JsonType::Array => match count(raw) {
+            Err(other) => other.to_string(),
+            Ok(0) => "an empty array".to_string(),
+            Ok(1) => "an array of 1 number".to_string(),
+            Ok(count) => format!("an array of {count} numbers"),
+        },
         _ => raw.to_string(),
-    }
-}
-
-/// Describes an array of `count` numbers in words.
-fn array_of(count: usize) -> String {
-    match count {
-        0 => "an empty array".to_string(),
-        1 => "an array of 1 number".to_string(),
-        count => format!("an array of {count} numbers"),
     }
 }
 

@@ -1,6 +1,5 @@
 //! JSONL files with one response per line: this module reads a file as a table, and writes a copy with values added.
 
-use std::collections::{BTreeMap, HashSet};
 use std::io;
 use std::path::Path;
 use std::sync::Arc;
@@ -12,7 +11,7 @@ use super::json;
 use super::options::ReadOptions;
 use super::place::{Place, Result, changed};
 use super::room::{ROW, Room};
-use super::schema::{FileKind, Schema};
+use super::schema::{Fields, FileKind, Schema};
 use super::table::{FileColumn, Table};
 use super::text::Lines;
 use crate::diagnostic::{Diagnostic, Diagnostics};
@@ -80,60 +79,54 @@ pub(super) fn too_late(field: &str) -> Diagnostic {
 impl Table {
     /// Refuses a file if a field that has no value in the first lines, whose fields are `first`, would change the result; notes a
     /// field that would only get another name.
-    fn check_late(&mut self, first: &[(String, JsonType)], options: &ReadOptions) -> Result<()> {
-        let typed = first.iter().filter(|(_, kind)| *kind != JsonType::Null);
-        let mut known: HashSet<&str> = typed.map(|(name, _)| &**name).collect();
-        known.extend(self.schema.nested.iter().map(String::as_str));
-        let late = self
-            .columns
-            .iter()
-            .filter(|column| column.first.1 != JsonType::Null && !known.contains(column.name()));
-        let late: Vec<&FileColumn> = late.collect();
+    fn check_late(&mut self, first: Fields, options: &ReadOptions) -> Result<()> {
+        let is_null = |kind: &JsonType| *kind == JsonType::Null;
+        let is_late = |column: &&FileColumn| {
+            let name = column.name();
+            let is_known = first.get(name).is_some_and(|kind| !is_null(kind));
+            !is_null(&column.first.1) && !is_known && !self.schema.nested.contains(name)
+        };
+        let late: Vec<&FileColumn> = self.columns.iter().filter(is_late).collect();
         if late.is_empty() {
             return Ok(());
         }
-        let with = |late: &[&FileColumn]| {
-            let late = late
-                .iter()
-                .map(|column| (column.name().to_string(), column.first.1));
-            let mut late: BTreeMap<String, JsonType> = late.collect();
-            let mut fields = first.to_vec();
-            for (name, kind) in &mut fields {
-                *kind = late.remove(name).unwrap_or(*kind);
-            }
+        let mut fields = first.clone();
+        for column in &late {
+            let (name, kind) = (column.name().to_string(), column.first.1);
             // TRL writes rewards behind the completion. The place of a late field in its line is not kept, so the name decides.
-            let (rewards, others) = late
-                .into_iter()
-                .partition::<Vec<_>, _>(|(name, _)| name.contains("reward"));
-            let completion = fields.iter().position(|(name, _)| name == "completion");
-            let behind = completion.map_or(fields.len(), |at| at + 1);
-            fields.splice(behind..behind, rewards);
-            fields.extend(others);
-            let schema = Schema::new(&self.place.path, options, &fields, FileKind::Lines);
-            schema.ok().map(|schema| (schema, fields))
-        };
-        let changes =
-            |(schema, fields): &(Schema, Vec<_>)| schema.changes_result_of(&self.schema, fields);
-        let Some(all) = with(&late) else {
+            let is_reward = name.contains("reward") && !first.contains_key(&name);
+            match first.get_index_of("completion").filter(|_| is_reward) {
+                Some(completion) => fields.shift_insert(completion + 1, name, kind),
+                None => fields.insert(name, kind),
+            };
+        }
+        let Ok(schema) = Schema::new(&self.place.path, options, &fields, FileKind::Lines) else {
             return Ok(());
         };
-        if changes(&all) {
-            let decides = |one: &&&FileColumn| with(&[**one]).as_ref().is_some_and(changes);
+        let changes = schema.changes(&self.schema, &fields);
+        let is_other_sum = schema.rewards != self.schema.rewards;
+        if is_other_sum || changes.iter().any(|(_, decides)| *decides) {
+            let decides = |column: &&&FileColumn| {
+                let is_it =
+                    |path: &str| path == column.name() || json::is_inside(path, column.name());
+                changes
+                    .iter()
+                    .any(|(path, decides)| *decides && is_it(path))
+            };
             let field = late.iter().find(decides).unwrap_or(&late[0]);
-            return Err(self
-                .place
-                .error(Some(field.first.0), too_late(field.name())));
+            let error = too_late(field.name());
+            return Err(self.place.error(Some(field.first.0), error));
         }
-        let renamed = late
-            .iter()
-            .filter(|one| all.0.renames(one.name(), &self.schema));
-        let note = |one: &&FileColumn| {
-            let (name, line) = (one.name(), self.place.line(one.first.0));
+        let note = |column: &&FileColumn| {
+            let (name, line) = (column.name(), self.place.line(column.first.0));
             let line = line.map_or(String::new(), |line| format!(", in line {line},"));
             format!(
                 "`{name}` keeps its name, because its first value{line} comes after the first lines, which decide how fields are read"
             )
         };
+        let is_renamed =
+            |column: &&&FileColumn| changes.iter().any(|(path, _)| path == column.name());
+        let renamed = late.iter().filter(is_renamed);
         let notes: Vec<String> = renamed.map(note).collect();
         Arc::make_mut(&mut self.schema).notes.extend(notes);
         Ok(())

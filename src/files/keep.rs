@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use super::cell::{Cell, JsonType};
 use super::messages::{self, TextKind};
+use super::schema::{PART, Reading, Role, Schema};
 use super::words::{self, Tokenize};
 
 /// Selects the parts of a column's values that are kept in memory.
@@ -30,6 +31,53 @@ pub(super) struct Keep {
 }
 
 impl Keep {
+    /// Returns which parts of a field's values are kept for all columns that are read from the field.
+    pub(super) fn of(field: &str, schema: &Schema) -> Keep {
+        let readings = schema.of(field);
+        let any = |is: &dyn Fn(&Reading) -> bool| readings.iter().any(is);
+        let has = |role: Role| any(&|one| one.role == role);
+        let named = |names: &[&str]| any(&|one| names.contains(&&*one.ours));
+        let is_read = |one: &Reading| schema.reads(&one.ours);
+        let is_epoch = named(&["epoch"]);
+        let is_reference = any(&Reading::is_reference);
+        let is_text = has(Role::Completion) || is_reference;
+        let is_compared = is_text && schema.references.is_some();
+        let is_part = any(&|one| one.ours.starts_with(PART));
+        let is_summand = schema.rewards.iter().any(|reward| reward == field);
+        let scores = named(&["reward", "correct"]) || is_part || is_summand;
+        Keep {
+            ids: has(Role::Group),
+            // Some columns are needed even if the recipe does not read them: completions and references may give the reward, the
+            // names of trajectories determine the levels, and the correct responses may be derived from `token_reward`.
+            values: any(&is_read)
+                || has(Role::Group)
+                || has(Role::Mask)
+                || is_compared
+                || named(&["trajectory", "token_reward"]),
+            nulls: scores
+                || has(Role::Step)
+                || has(Role::Completion)
+                || is_epoch
+                || is_compared
+                || any(&|one| one.role == Role::Any && is_read(one)),
+            scores,
+            unknown: !scores
+                && !is_text
+                && !is_epoch
+                && !any(&|one| one.role != Role::Any || one.asked),
+            digits: has(Role::Step),
+            kind: if has(Role::Completion) {
+                TextKind::Completion(schema.dump.is_some_and(|dump| dump.dialogue))
+            } else if is_reference {
+                TextKind::Reference
+            } else {
+                TextKind::Any
+            },
+            counts: schema.count_words && has(Role::Completion),
+            tokenizer: schema.tokenizer.clone(),
+        }
+    }
+
     /// Returns the text of a value; the error describes a value that has no text.
     pub(super) fn read<'a>(&self, cell: &'a Cell) -> Result<Cow<'a, str>, String> {
         if let (Cell::Text(text), TextKind::Any) = (cell, self.kind) {

@@ -149,8 +149,8 @@ fn chat_in(text: &str) -> Option<Vec<Cow<'static, str>>> {
     (!said.is_empty() || is(&["role", "from"])).then_some(said)
 }
 
-fn has(fields: &Fields, names: &[&str]) -> bool {
-    let mut names = names.iter();
+fn has(fields: &Fields, names: &str) -> bool {
+    let mut names = names.split(' ');
     names.any(|name| json::value_of(fields, name).is_some())
 }
 
@@ -194,7 +194,7 @@ fn chat<'a>(raw: &str, messages: &[&'a str]) -> Result<Vec<Cow<'a, str>>, String
                 stranger = stranger.or((!is_known).then(|| who.to_string()));
             }
             // An object without an author is a message only if it has `content`, and a part only if it has `type`.
-            None if !has(&fields, &["content", "type"]) => return Err(describe(raw)),
+            None if !has(&fields, "content type") => return Err(describe(raw)),
             // The channel in which OpenAI's open models write their reasoning is skipped.
             _ if string(&fields, "channel").as_deref() == Some("analysis") => {}
             _ => said.push(content(&fields)?),
@@ -222,12 +222,7 @@ fn content<'a>(fields: &Fields<'a>) -> Result<Cow<'a, str>, String> {
     let mut strange = None;
     let text = match content_of(fields) {
         Some(raw) => text_of(raw, &mut strange, DEPTH)?,
-        None if NO_CONTENT
-            .split(' ')
-            .any(|name| json::value_of(fields, name).is_some()) =>
-        {
-            None
-        }
+        None if has(fields, NO_CONTENT) => None,
         None => return Err("a message without `content`".to_string()),
     };
     match strange.filter(|_| text.is_none()) {

@@ -50,7 +50,7 @@ pub(super) fn read(path: &Path, options: &ReadOptions) -> Result<Table> {
     let saved = header(&file.strings).map_err(wrong)?;
     let kind = [FileKind::Tensors, FileKind::Saved][usize::from(saved.is_some())];
     let names = file.tensors.iter().map(|tensor| tensor.name.clone());
-    let fields: Vec<_> = names.map(|name| (name, JsonType::Array)).collect();
+    let fields = names.map(|name| (name, JsonType::Array)).collect();
     let schema = Schema::new(path, options, &fields, kind)?;
     let step = saved.as_ref().map(|saved| saved.step);
     let saved = saved.unwrap_or_default();
@@ -214,16 +214,22 @@ impl Batch {
         let mut add = |key: &str, text: String| drop(strings.insert(key.to_string(), text));
         add(MARK.0, MARK.1.to_string());
         add(STEP, self.step().to_string());
-        let groups = self.group_numbers().unwrap_or_else(|| {
-            let names = (0..layout.groups()).map(|group| match layout.group_id(group) {
-                GroupId::Number(number) => Value::from(*number),
-                GroupId::String(name) => Value::from(&**name),
-            });
-            add(NAMES, names.collect::<Value>().to_string());
+        let name = |group| match layout.group_id(group) {
+            GroupId::Number(number) => Value::from(*number),
+            GroupId::String(name) => Value::from(&**name),
+        };
+        let names: Vec<Value> = (0..layout.groups()).map(name).collect();
+        let are_numbers = names.iter().all(Value::is_number);
+        let group = |response| {
+            let group = layout.group_of(response);
             // The conversion is exact, because there are at most 2^32 groups.
-            let groups = (0..layout.responses()).map(|response| layout.group_of(response) as i64);
-            groups.collect()
-        });
+            let number = names[group].as_i64().filter(|_| are_numbers);
+            number.unwrap_or(group as i64)
+        };
+        let groups: Vec<i64> = (0..layout.responses()).map(group).collect();
+        if !are_numbers {
+            add(NAMES, Value::from(names).to_string());
+        }
         let texts = self.texts().map(|(name, texts)| {
             let texts = texts.iter().map(|text| &**text);
             (name, texts.collect())
@@ -270,17 +276,6 @@ impl Batch {
             column(name, Column::Token(values.clone()), true, dtype)
         });
         responses.chain(mask).chain(tokens).collect()
-    }
-
-    /// Returns the group of each response, if the names of all groups are numbers.
-    fn group_numbers(&self) -> Option<Vec<i64>> {
-        let layout = self.layout();
-        let numbers =
-            (0..layout.responses()).map(|at| match layout.group_id(layout.group_of(at)) {
-                GroupId::Number(number) => Some(*number),
-                GroupId::String(_) => None,
-            });
-        numbers.collect()
     }
 
     /// Returns whether the column `length` determines which tokens count. If so, the mask, which could be many times as large as

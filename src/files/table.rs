@@ -182,8 +182,8 @@ impl FileColumn {
 
     pub(super) fn new(field: &str, schema: &Schema) -> FileColumn {
         FileColumn {
-            reading: Reading::new(schema.own(field), field, false),
-            keep: schema.keep(field),
+            reading: Reading::new(schema.own(field), field),
+            keep: Keep::of(field, schema),
             data: ColumnData::Null,
             first: (0, JsonType::Null, String::new()),
             odd: None,

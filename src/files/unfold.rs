@@ -3,7 +3,10 @@
 use hmac_sha256::Hash;
 use serde_json::{Map, Value, json};
 
-use super::cell::{self, JsonType};
+use super::cell::{
+    self,
+    JsonType::{self, Array, Number, Object},
+};
 use super::json;
 use super::messages::REFERENCES;
 
@@ -21,28 +24,20 @@ pub(super) fn unfold_of(first: &str, completion: Option<&str>) -> Option<Unfold>
         |all: Vec<&str>| completion.is_none_or(|name| split_of(&fields, name, all.len()).is_some());
     let of = |name: &str| json::value_of(&fields, name).map(cell::type_of);
     let has = |name: &str, kind: JsonType| of(name) == Some(kind);
-    let are_arrays = |names: [&str; 2]| names.iter().all(|name| has(name, JsonType::Array));
-    let is_columns = are_arrays(["responses", "scores"])
-        || are_arrays(["responses", "rewards"])
-        || are_arrays(["content", "rewards"])
-        || are_arrays(["step", "completion"])
-        || responses(&fields).is_some_and(is_split);
-    let known: [(bool, Unfold); 4] = [
-        (is_columns, columns),
-        (
-            has("traces", JsonType::Array) && has("task", JsonType::Object),
-            episode,
-        ),
-        (
-            has("seqlen", JsonType::Number) && has("prompt_len", JsonType::Number),
-            length,
-        ),
-        (
-            has("traj_idx", JsonType::Number) && has("steps", JsonType::Array),
-            trajectory,
-        ),
+    if responses(&fields).is_some_and(is_split) {
+        return Some(columns);
+    }
+    let known: [([(&str, JsonType); 2], Unfold); 7] = [
+        ([("responses", Array), ("scores", Array)], columns),
+        ([("responses", Array), ("rewards", Array)], columns),
+        ([("content", Array), ("rewards", Array)], columns),
+        ([("step", Array), ("completion", Array)], columns),
+        ([("traces", Array), ("task", Object)], episode),
+        ([("seqlen", Number), ("prompt_len", Number)], length),
+        ([("traj_idx", Number), ("steps", Array)], trajectory),
     ];
-    Some(known.into_iter().find(|(is_it, _)| *is_it)?.1)
+    let fits = |fields: &[(&str, JsonType)]| fields.iter().all(|(name, kind)| has(name, *kind));
+    Some(known.iter().find(|(fields, _)| fits(fields))?.1)
 }
 
 /// Returns whether a line holds several responses that a sampling script or a data set wrote into one line.
@@ -92,20 +87,14 @@ fn columns(line: &str) -> Option<Rows> {
         let raw = json::value_of(&fields, name).unwrap_or("1");
         raw == "null" || json::elements(raw).is_some_and(|all| all.is_empty())
     };
-    let rows = responses(&fields)
-        .or_else(|| of("rewards"))
-        .or_else(|| of("scores"))
-        .or_else(|| of("step"));
-    let rows = match rows {
+    let one_each = || ["rewards", "scores", "step"].into_iter().find_map(of);
+    let rows = match responses(&fields).or_else(one_each) {
         Some(rows) => rows.len(),
-        // A prompt without responses has no rows.
-        None if ["completions", "generations", "responses"]
-            .into_iter()
-            .any(is_empty) =>
-        {
-            0
+        None => {
+            // A prompt without responses has no rows.
+            let mut names = ["completions", "generations", "responses"].into_iter();
+            names.find(|name| is_empty(name)).map(|_| 0)?
         }
-        None => return None,
     };
     let is_split = |name| split_of(&fields, name, rows).is_some();
     let has_one_prompt = !is_split("prompt") && !is_split("problem");

@@ -254,7 +254,7 @@ fn no_field(ours: &str, asked: Option<&str>, taken: &str, first: Fields) -> Diag
     };
     let near = suggest::list(first.iter().map(|(field, _)| field.as_str()));
     let mut help = format!("there is {near}: `--{ours} FIELD` names the field with the {ours}");
-    if let Some((field, _)) = first.iter().find(|(_, kind)| *kind == JsonType::Object) {
+    if let Some((field, _)) = first.iter().find(|(_, kind)| **kind == JsonType::Object) {
         help += &format!(", and `--{ours} {field}.FIELD` names a field inside an object");
     }
     if !taken.is_empty() {

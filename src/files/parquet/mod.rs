@@ -9,6 +9,7 @@ use std::io::{self, Read, Seek, SeekFrom};
 use std::path::Path;
 use std::sync::Arc;
 
+use indexmap::IndexMap;
 use parquet::basic::{Compression, Type as Physical};
 use parquet::errors::{ParquetError, Result};
 use parquet::file::metadata::RowGroupMetaData;
@@ -124,10 +125,10 @@ pub(super) fn read(path: &Path, options: &ReadOptions) -> Result<Table, Diagnost
         return Err(error.expected("one row per response"));
     }
     let roots = metadata.schema().get_fields();
-    let mut fields = Vec::new();
+    let mut fields = IndexMap::new();
     for root in roots {
         let kind = whole(|| first_type(&first, root)).map_err(failed)?;
-        fields.push((root.name().to_string(), kind));
+        fields.insert(root.name().to_string(), kind);
     }
     let schema = Schema::new(path, options, &fields, FileKind::Lines)?;
     let own = roots.iter().map(|root| (root, root.name()));

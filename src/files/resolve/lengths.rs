@@ -48,13 +48,12 @@ impl Resolving<'_> {
             let unknown = self.lengths_of_unknown(&arrays);
             unknown.or_else(|| self.counted_lengths())
         };
+        let has_mask = mask.is_some();
         let tensors = arrays.iter().filter_map(|column| match &column.data {
-            ColumnData::Tensor(tensor) => Some(tensor),
+            ColumnData::Tensor(tensor) => Some(tensor.clone()),
             _ => None,
         });
-        let (has_mask, has_tensors) = (mask.is_some(), tensors.clone().count() > 0);
-        let mask_like = { tensors }.find(|tensor| tensor.name.contains("mask"));
-        let mask_like = mask_like.cloned();
+        let tensors: Vec<FileTensor> = tensors.collect();
         for column in arrays {
             match self.misfit(lengths.as_ref(), &column)? {
                 Some(why) => self.left_out(column.name(), &why),
@@ -64,9 +63,10 @@ impl Resolving<'_> {
         let Some((tokens, ..)) = lengths else {
             return Ok(None);
         };
-        self.is_padded = has_tensors && tokens.responses() > 0;
+        self.is_padded = !tensors.is_empty() && tokens.responses() > 0;
         if self.is_padded && !has_mask {
-            let hint = mask_hint(mask_like.as_ref(), tokens.row_length(0));
+            let mask_like = tensors.iter().find(|tensor| tensor.name.contains("mask"));
+            let hint = mask_hint(mask_like, tokens.row_length(0));
             self.notes
                 .push(format!("there is no mask, so all tokens count{hint}"));
         }
@@ -140,7 +140,7 @@ impl Resolving<'_> {
         self.notes.push(format!("the length of a response is the number of {what} in `{from}`{by}, because there is no `length` and no token array"));
         // From here on, these counts are the column `length`.
         self.numbers.push(FileColumn {
-            reading: Reading::new("length", &from, false),
+            reading: Reading::new("length", &from),
             data: ColumnData::Numbers(counts),
             ..FileColumn::new(&from, &self.schema)
         });

@@ -5,22 +5,21 @@
 
 mod groups;
 mod lengths;
+mod level;
 mod odd;
 mod rewards;
 mod summands;
-
-use self::groups::{GUESSED, STEP};
 
 use std::collections::{BTreeSet, HashMap};
 use std::mem::take;
 use std::sync::Arc;
 
 use super::added::Whole;
-use super::messages::{COMPLETION, Choice, Choices, REFERENCE, TextKind};
+use super::messages::{Choice, Choices, TextKind};
 use super::options::{Dtype, ReadOptions};
 use super::padded;
 use super::place::{Place, Result};
-use super::schema::{FileKind, PART, REJECTED, Reading, Role, SPLIT, Schema, role};
+use super::schema::{FileKind, REJECTED, Reading, Role, Schema, role};
 use super::table::{ColumnData, FileColumn, Table};
 use crate::batch::column_names::{self, ADVANTAGES};
 use crate::batch::{Batch, BatchBuilder, FloatBuffer, Level, SOLUTIONS, TokenValues};
@@ -149,31 +148,6 @@ pub(super) fn rollouts(table: Table, options: &ReadOptions) -> Result<Rollouts, 
     Ok(rollouts)
 }
 
-/// Describes the values that a column should hold, for messages. `rows` is the number of responses if the column is a tensor.
-fn expected(reading: &Reading, rows: Option<usize>) -> String {
-    let text = match (reading.role, reading.ours.as_str(), rows) {
-        (Role::Mask | Role::Token, _, Some(rows)) => {
-            return format!("numbers [{rows}, T], one for each token");
-        }
-        (Role::Response, _, Some(rows)) => {
-            return format!("numbers [{rows}], one for each response");
-        }
-        (_, _, Some(rows)) => return format!("numbers [{rows}] or [{rows}, T]"),
-        (Role::Group, ..) => "a string or a whole number that names the prompt",
-        (Role::Completion, ..) => COMPLETION,
-        (_, "solution" | "answer", _) => REFERENCE,
-        (Role::Mask, ..) => "an array with a 0 or 1 for each token",
-        (Role::Token, ..) => "an array with a number for each token",
-        (Role::Step, ..) => STEP,
-        (Role::Response, "correct", _) => "true or false (or 1 or 0)",
-        (Role::Response, "length", _) => "a number of tokens",
-        (Role::Response, ..) => "a number",
-        (_, name, _) if name.starts_with(PART) => "a number",
-        _ => "a number, or an array with a number for each token",
-    };
-    text.to_string()
-}
-
 impl Resolving<'_> {
     /// Returns a column for each name under which the schema reads a field.
     fn readings(&mut self, columns: Vec<FileColumn>) -> Result<Vec<FileColumn>> {
@@ -189,10 +163,11 @@ impl Resolving<'_> {
                 && let Some(Reading { ours, theirs, .. }) = names.reading(names.own(name))
             {
                 let is_reference = SOLUTIONS.contains(&&**ours);
+                let column = format!("`{ours}`");
                 let what = if is_reference {
                     "the reference"
                 } else {
-                    &format!("`{ours}`")
+                    &column
                 };
                 self.left_out(name, &format!("{what} is read from `{theirs}`"));
             }
@@ -261,133 +236,6 @@ impl Resolving<'_> {
         Ok(())
     }
 
-    /// Returns whether a column holds the rewards of one of several reward functions that are read, as numbers or as strings of
-    /// numbers.
-    fn is_score(&self, column: &FileColumn) -> bool {
-        let ours = &column.reading.ours;
-        let text = column.first.2.strip_prefix("the string \"");
-        let number = text.and_then(|text| text.strip_suffix('"')?.parse::<f64>().ok());
-        let is_number = matches!(column.data, ColumnData::Numbers(_)) || number.is_some();
-        ours.starts_with(PART) && is_number && self.reads(ours)
-    }
-
-    /// Returns whether the caller reads a column.
-    fn reads(&self, ours: &str) -> bool {
-        self.options.columns.is_none_or(|all| all.contains(ours))
-    }
-
-    /// Returns the level of a column that has a number, or an array of numbers, for every response. Any other column is an error
-    /// if it is needed, and is skipped otherwise.
-    fn level(&mut self, column: &FileColumn) -> Result<Option<Level>> {
-        let (reading, rows) = (&column.reading, self.responses);
-        let role = reading.role;
-        let (per_response, per_token) = match &column.data {
-            ColumnData::Numbers(_) | ColumnData::Ids(_) => (true, false),
-            ColumnData::Texts(..) => (role == Role::Group, false),
-            ColumnData::Lists(_) => (false, true),
-            ColumnData::Tensor(tensor) if tensor.is_number() => match tensor.shape[..] {
-                [n] => (n == rows, false),
-                // The shape [B, 1] is accepted for a known response column.
-                [n, width] => (n == rows && width == 1 && role == Role::Response, n == rows),
-                // A step may be a single number for the whole batch.
-                [] => (role == Role::Step, false),
-                _ => (false, false),
-            },
-            _ => (false, false),
-        };
-        let token = per_token.then_some(Level::Token);
-        let response = per_response.then_some(Level::Response);
-        let names = &self.schema;
-        let is_reference = names.references == Some(reading.ours.as_str());
-        // A field that is also read under another name need not be valid under its own name.
-        let is_free = !reading.asked && names.is_read_twice(&reading.theirs);
-        let (level, is_needed) = match role {
-            Role::Group => (response, reading.ours != SPLIT),
-            Role::Response => (response, !is_free),
-            // The column is not needed if all its values are null, such as log-probs that were not recorded.
-            Role::Mask | Role::Token => {
-                let is_null = matches!(column.data, ColumnData::Null);
-                // A number per response may be the mean of its tokens' values, as logs have it.
-                let is_mean = role == Role::Token
-                    && matches!(column.data, ColumnData::Numbers(_))
-                    && (is_free
-                        || !self
-                            .options
-                            .columns
-                            .is_some_and(|all| all.contains(&reading.ours)));
-                (token, reading.asked || !is_null && !is_mean)
-            }
-            Role::Any => {
-                let is_needed = reading.asked || is_reference || self.is_score(column);
-                (token.or(response), is_needed)
-            }
-            Role::Step if self.saved_step.is_some() => (None, false),
-            // Rows of several steps would share a group if the column were not used.
-            Role::Step => {
-                let is_number = matches!(column.data, ColumnData::Numbers(_));
-                let is_guessed = GUESSED.contains(&&*reading.theirs);
-                (response, is_number && !is_guessed && !is_free)
-            }
-            Role::Completion => (None, reading.asked || names.references.is_some()),
-        };
-        // If the first value's type cannot form the column, the first value is reported, not a later value of another type.
-        let is_usable = level.is_some() || column.keep.kind != TextKind::Any;
-        let (at, found) = match &column.odd {
-            Some((at, found)) if is_usable || *at == 0 => (*at, found.clone()),
-            None if level.is_some() => return Ok(level),
-            _ => (0, column.first.2.clone()),
-        };
-        if is_needed {
-            return Err(self.wrong_kind(column, at, &found));
-        }
-        let why = match column.data {
-            ColumnData::Tensor(_) => {
-                format!("it is {found}, but a column must be [{rows}] or [{rows}, T]")
-            }
-            _ => format!("it is {found} in {}", self.place.name_of(at)),
-        };
-        match (role, &column.data) {
-            (Role::Completion, _) if column.keep.counts => {
-                self.no_length = Some((reading.theirs.clone(), why));
-            }
-            // No note is added, because a string or an object is not meant to be a column.
-            (Role::Any, ColumnData::Null | ColumnData::Other | ColumnData::Texts(..))
-            | (Role::Completion | Role::Step, ColumnData::Null) => {}
-            _ => self.left_out(&reading.theirs, &why),
-        }
-        Ok(None)
-    }
-
-    fn wrong_kind(&self, column: &FileColumn, at: usize, found: &str) -> Diagnostic {
-        let (ours, field, rows) = (&*column.reading.ours, column.name(), self.responses);
-        let is_missing = found.ends_with("missing");
-        let found = if is_missing { "nothing" } else { found };
-        let tensor = match &column.data {
-            ColumnData::Tensor(tensor) => Some(tensor),
-            _ => None,
-        };
-        let expected = expected(&column.reading, tensor.map(|_| rows));
-        let at = tensor.map_or(Some(at), |_| None);
-        let error = self.place.wrong(field, (at, None), found, expected);
-        let help = match (ours, tensor) {
-            ("token_reward", Some(_)) => "a reward for the whole response is `reward`".to_string(),
-            ("reward", Some(tensor))
-                if tensor.is_number() && matches!(tensor.shape[..], [n, _] if n == rows) =>
-            {
-                format!("a reward for each token is `token_reward`: `--map token_reward={field}`")
-            }
-            (_, None) if found == "an object" => {
-                format!("`--map {ours}={field}.FIELD` reads a field of this object")
-            }
-            ("reward", None) if found.starts_with("an array") => format!(
-                "`--map token_reward={field}` reads a reward for each token; if the line holds several responses, \
-                 write one line for each response"
-            ),
-            _ => return error,
-        };
-        error.with_help(help)
-    }
-
     /// Adds the columns to the builder. Also returns the readings of token columns, whose values are checked later.
     fn add_columns(&mut self, mut builder: BatchBuilder) -> Result<(BatchBuilder, Vec<Reading>)> {
         for column in take(&mut self.texts) {
@@ -396,7 +244,7 @@ impl Resolving<'_> {
             }
         }
         if let Some(mut rewards) = self.sum_of(&self.summands) {
-            let reading = Reading::new("reward", "reward", false);
+            let reading = Reading::new("reward", "reward");
             self.score(&reading, &mut rewards)?;
             builder = builder.response("reward", rewards);
         }
@@ -407,27 +255,29 @@ impl Resolving<'_> {
             if matches!(column.reading.role, Role::Group | Role::Step) {
                 continue;
             }
-            let reading = column.reading.clone();
+            let mut reading = column.reading.clone();
             let mut values = column.numbers()?;
             if reading.ours == REJECTED {
-                let is_rejected = |&at: &usize| values[at] == self.schema.rejected_if;
+                let is_rejected = |&at: &usize| self.schema.rejects(values[at]);
                 self.rejected = (0..values.len()).filter(is_rejected).collect();
                 continue;
             }
-            // verl's `acc` is a verdict in some runs, and a fraction in other runs.
-            let is_acc = reading.ours == "correct" && reading.theirs == "acc" && !reading.asked;
-            let is_share = has_reward && values.iter().any(|x| ![0.0, 1.0].contains(x));
-            let acc = (is_acc && is_share).then(|| "acc".to_string());
-            let is_unread = has_reward && reading.ours == "correct" && !self.reads("correct");
+            let is_verdict = reading.ours == "correct";
+            let is_unread = has_reward && is_verdict && !self.schema.reads("correct");
             if let Some(at) = values.iter().position(|x| x.is_nan() && is_unread) {
                 let at = self.place.name_of(at);
                 self.left_out(&reading.theirs, &format!("it has no value in {at}"));
                 continue;
             }
-            if acc.is_none() && matches!(&*reading.ours, "reward" | "correct") {
+            // verl's `acc` is a verdict in some runs, and a fraction in other runs.
+            let is_acc = has_reward && is_verdict && reading.theirs == "acc" && !reading.asked;
+            if is_acc && values.iter().any(|x| ![0.0, 1.0].contains(x)) {
+                reading.ours = "acc".to_string();
+            }
+            if matches!(&*reading.ours, "reward" | "correct") {
                 self.score(&reading, &mut values)?;
             }
-            builder = builder.response(acc.unwrap_or(reading.ours), values);
+            builder = builder.response(reading.ours, values);
         }
         let mut added = Vec::new();
         for column in arrays {

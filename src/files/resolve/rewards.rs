@@ -3,7 +3,8 @@
 use std::borrow::Cow;
 use std::sync::Arc;
 
-use super::{Resolving, expected};
+use super::Resolving;
+use super::level::expected;
 use crate::batch::{Batch, references};
 use crate::diagnostic::Diagnostic;
 use crate::files::added::Whole;
@@ -113,7 +114,7 @@ impl Resolving<'_> {
         let is_blank = |text: &str| text.trim().is_empty();
         let score = |text: &Cow<str>| if is_blank(text) { f64::NAN } else { 0.0 };
         let reading = self.schema.reading(name).cloned();
-        let reading = reading.unwrap_or_else(|| Reading::new(name, name, false));
+        let reading = reading.unwrap_or_else(|| Reading::new(name, name));
         self.score(&reading, &mut all.iter().map(score).collect::<Vec<_>>())?;
         let (mut choices, solutions) = (Choices::default(), batch.text("solution"));
         for (response, reference) in all.iter().enumerate() {

@@ -3,17 +3,18 @@
 //! fields hold which columns.
 
 mod dumps;
+mod missing;
 
 use std::collections::BTreeSet;
 use std::path::Path;
 use std::sync::Arc;
 
-use self::dumps::recognise;
+use indexmap::{IndexMap, IndexSet};
+
+use self::dumps::Dump;
 pub(super) use self::dumps::{has_spare, is_dialogue, late_references, likely_texts};
 use super::cell::JsonType;
 use super::json;
-use super::keep::Keep;
-use super::messages::TextKind;
 use super::options::{Mapping, ReadOptions};
 use super::place::Result;
 use super::words::Tokenize;
@@ -22,7 +23,7 @@ use crate::diagnostic::Diagnostic;
 use crate::suggest;
 
 /// The fields of the first responses, with the types of their values; `Null` if all values of a field are null.
-pub(super) type Fields<'a> = &'a [(String, JsonType)];
+pub(super) type Fields<'a> = &'a IndexMap<String, JsonType>;
 
 /// The meaning of a column, which its name determines.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -67,13 +68,18 @@ pub(super) struct Reading {
 }
 
 impl Reading {
-    pub(super) fn new(ours: &str, theirs: &str, asked: bool) -> Self {
+    pub(super) fn new(ours: &str, theirs: &str) -> Self {
         Reading {
             ours: ours.to_string(),
             theirs: theirs.to_string(),
             role: role(ours),
-            asked,
+            asked: false,
         }
+    }
+
+    /// Returns whether the column holds references.
+    pub(super) fn is_reference(&self) -> bool {
+        SOLUTIONS.contains(&&*self.ours)
     }
 }
 
@@ -83,8 +89,9 @@ pub(super) const PART: &str = "reward_";
 /// The name of a column that distinguishes prompts whose groups have the same name.
 pub(super) const SPLIT: &str = "prompt number";
 
-/// The name of a column that says which responses the trainer rejected.
-pub(super) const REJECTED: &str = "rejected";
+/// The name of a column that says which responses the trainer rejected. It has spaces, so that a field `rejected` is not taken for
+/// this column.
+pub(super) const REJECTED: &str = "rejected by the trainer";
 
 /// Names of the training step in logs that have no `step`.
 const STEPS: &str = "global_step global_steps training_step train_step trainer_step optimizer_step iteration update";
@@ -118,16 +125,14 @@ pub(super) struct Schema {
     pub(super) references: Option<&'static str>,
     /// Whether `answer` is the reference of responses whose `solution`, read from a field with another name, is blank.
     pub(super) has_spare: bool,
-    /// Whether a completion may be the text of a dialogue with an environment.
-    pub(super) is_dialogue: bool,
+    /// The known dump that the first lines match.
+    pub(super) dump: Option<&'static Dump>,
     /// Notes on names that were chosen without `--map`.
     pub(super) notes: Vec<String>,
     /// The paths of the fields inside objects that are read as columns, such as `rewards.correct`.
-    pub(super) nested: Vec<String>,
+    pub(super) nested: IndexSet<String>,
     /// The columns whose sum is the reward; empty if the reward is not a sum.
     pub(super) rewards: Vec<String>,
-    /// The value of the column [`REJECTED`] for a rejected response.
-    pub(super) rejected_if: f64,
     /// The fields that would be read as lengths or weights by their names alone, although a known dump has no such fields.
     pub(super) foreign: Vec<String>,
     /// If set, texts and arrays are read only for these columns.
@@ -147,91 +152,91 @@ impl Schema {
             kind,
             tokenizer: options.tokenizer.cloned(),
             columns: options.columns.cloned(),
-            is_dialogue: is_dialogue(fields),
             ..Schema::default()
         };
         let in_file = |error: Diagnostic| error.in_file(path);
         schema.map(options.map, fields).map_err(in_file)?;
         if kind == FileKind::Lines {
-            recognise(&mut schema, fields);
+            schema.recognise(fields);
             schema.find_step(fields);
             schema.find_reference(fields);
         }
-        if !schema.provides("group", fields) && fields.iter().any(|(field, _)| field == "uid") {
+        if !schema.provides("group", fields) && fields.contains_key("uid") {
             schema.read("group", "uid");
             schema.notes.push("`group` is read from `uid`".to_string());
         }
-        let is_rewarded = REWARDS.iter().any(|ours| schema.provides(ours, fields));
+        let paths = schema.readings.iter().map(|one| &one.theirs);
+        let paths = paths.filter(|path| !fields.contains_key(*path));
+        schema.nested = paths.cloned().collect();
+        let is_rewarded = schema.is_rewarded(fields);
         let all: Vec<(JsonType, Reading)> = schema.readings_of(fields).collect();
-        let has = |ours: &str, may_be_null: bool| {
-            let mut all = all.iter();
-            all.any(|(kind, one)| one.ours == ours && (may_be_null || *kind != JsonType::Null))
-        };
-        if !is_rewarded && has("completion", true) {
-            let found = |may_be_null| SOLUTIONS.into_iter().find(|name| has(name, may_be_null));
-            schema.references = found(false).or_else(|| found(true));
+        let has =
+            |is: &dyn Fn(JsonType, &Reading) -> bool| all.iter().any(|(kind, one)| is(*kind, one));
+        if !is_rewarded && has(&|_, one| one.ours == "completion") {
+            let given = |is: fn(JsonType) -> bool| {
+                SOLUTIONS
+                    .into_iter()
+                    .find(|name| has(&|kind, one| one.ours == *name && is(kind)))
+            };
+            schema.references = given(|kind| kind != JsonType::Null).or(given(|_| true));
         }
-        let has_parts = all.iter().any(|(_, one)| one.ours.starts_with(PART));
+        let has_parts = has(&|_, one| one.ours.starts_with(PART));
         let is_read = |reads: &BTreeSet<String>| {
-            REWARDS.iter().any(|name| reads.contains(*name)) || reads.contains("verified")
+            let mut names = REWARDS.iter().chain(&["verified"]);
+            names.any(|name| reads.contains(*name))
         };
         let is_needed = !options.unrewarded && options.columns.map_or(!has_parts, is_read);
         schema
             .check(fields, is_rewarded || !is_needed)
             .map_err(in_file)?;
-        schema.count_words = !all.iter().any(|(found, one)| {
-            let is_array = *found != JsonType::Number || kind != FileKind::Lines;
+        schema.count_words = !has(&|found, one| {
+            let is_array = found != JsonType::Number || kind != FileKind::Lines;
             let is_of_tokens = matches!(one.role, Role::Mask | Role::Token) && is_array;
-            *found != JsonType::Null && (one.ours == "length" || is_of_tokens)
+            found != JsonType::Null && (one.ours == "length" || is_of_tokens)
         });
         Ok(schema)
     }
 
-    /// Returns the reward functions or the columns that decide this call's result and that `other` does not read from the same
-    /// fields. References count only if completions are compared, and other columns only if the recipe reads them.
-    pub(super) fn changes_result_of(&self, other: &Schema, fields: Fields) -> bool {
-        let is_compared = self.references.or(other.references).is_some();
-        let counts = |one: &Reading| match one.role {
+    /// Returns the fields that this schema reads under a name that `before` does not give them, each with whether this changes the
+    /// call's result. References count only if completions are compared or the recipe reads them.
+    pub(super) fn changes(&self, before: &Schema, fields: Fields) -> Vec<(String, bool)> {
+        let is_compared = self.references.or(before.references).is_some();
+        let decides = |one: &Reading| match one.role {
+            _ if self.columns.is_some() && self.reads(&one.ours) => true,
             Role::Group | Role::Mask | Role::Step => true,
-            Role::Completion => is_compared || other.count_words,
-            _ if is_compared && (one.ours == "correct" || SOLUTIONS.contains(&&*one.ours)) => true,
+            Role::Completion => is_compared || before.count_words,
+            _ if is_compared && (one.ours == "correct" || one.is_reference()) => true,
+            _ if self.rewards.contains(&one.theirs) => true,
             _ => matches!(&*one.ours, "reward" | "token_reward" | "length" | REJECTED),
         };
-        let is_read = |one: &Reading| {
-            let columns = self.columns.as_ref();
-            columns.is_some_and(|all| all.contains(&one.ours))
-        };
-        let mut decide = self.readings_of(fields).map(|(_, one)| one);
-        self.rewards != other.rewards
-            || decide
-                .any(|one| (counts(&one) || is_read(&one)) && !other.of(&one.theirs).contains(&one))
-    }
-
-    /// Returns whether a field has a name that `other` does not give it; references count only if completions are compared.
-    pub(super) fn renames(&self, field: &str, other: &Schema) -> bool {
-        let is_compared = self.references.or(other.references).is_some();
-        let before = other.of(field);
-        let counts = |one: &Reading| is_compared || !SOLUTIONS.contains(&&*one.ours);
-        self.of(field)
-            .iter()
-            .any(|one| counts(one) && !before.contains(one))
+        let mut changes = Vec::new();
+        for (_, one) in self.readings_of(fields) {
+            let (decides, is_known) = (decides(&one), before.of(&one.theirs).contains(&one));
+            if !is_known && (decides || is_compared || !one.is_reference()) {
+                changes.push((one.theirs, decides));
+            }
+        }
+        changes
     }
 
     /// Applies the user's mapping.
     fn map(&mut self, map: &[Mapping], fields: Fields) -> Result<()> {
-        let all = || fields.iter().map(|(field, _)| field.as_str());
+        let all = || fields.keys().map(String::as_str);
         for Mapping { ours, theirs } in map {
-            let is_own = all().any(|field| field == theirs);
+            let is_own = fields.contains_key(theirs);
             let is_above = |field: &str| json::is_inside(theirs, field);
-            let is_nested = !is_own && self.kind == FileKind::Lines && all().any(is_above);
+            let is_nested = self.kind == FileKind::Lines && all().any(is_above);
             let what = if let Some(Reading { theirs, .. }) = self.reading(ours) {
                 format!("`{ours}` is already read from `{theirs}`")
             } else if !is_own && !is_nested {
                 let near = suggest::did_you_mean(theirs, all());
                 format!("there is no field `{theirs}`; {near}")
             } else {
-                self.readings.push(Reading::new(ours, theirs, true));
-                self.add_nested(theirs, is_nested);
+                let reading = Reading::new(ours, theirs);
+                self.readings.push(Reading {
+                    asked: true,
+                    ..reading
+                });
                 continue;
             };
             return Err(Diagnostic::error(format!(
@@ -242,23 +247,21 @@ impl Schema {
             // A completion in a field `answer` must not be read as a reference too.
             let is_text = |name: &str| name == "completion" || SOLUTIONS.contains(&name);
             let is_other = is_text(ours) && is_text(self.own(theirs));
-            if !is_other && !self.nested.contains(theirs) {
+            if !is_other && fields.contains_key(theirs) {
                 self.keep_own(theirs);
             }
         }
         Ok(())
     }
 
-    /// Reads a field as a column.
+    /// Reads a field as a column, whose name determines its role.
     fn read(&mut self, ours: &str, theirs: &str) {
-        self.readings.push(Reading::new(ours, theirs, false));
+        self.read_as(ours, theirs, role(ours));
     }
 
-    /// Notes that a path leads to a field inside an object.
-    fn add_nested(&mut self, path: &str, is_nested: bool) {
-        if is_nested && self.nested.iter().all(|known| known != path) {
-            self.nested.push(path.to_string());
-        }
+    fn read_as(&mut self, ours: &str, theirs: &str, role: Role) {
+        let reading = Reading::new(ours, theirs);
+        self.readings.push(Reading { role, ..reading });
     }
 
     /// Also reads a field under its own name, unless another field is already read under that name.
@@ -271,11 +274,10 @@ impl Schema {
 
     /// Finds the training step under one of the names that loggers use.
     fn find_step(&mut self, fields: Fields) {
-        let is = |name: &str, kind| fields.contains(&(name.to_string(), kind));
+        let is = |name: &str, kind| fields.get(name) == Some(&kind);
         let is_text = |name: &&str| name.contains("step") && is(name, JsonType::String);
         let step = || STEPS.split(' ').find(|name| is(name, JsonType::Number));
-        if self.reading("step").is_none()
-            && !self.provides("step", fields)
+        if !self.provides("step", fields)
             && let Some(theirs) = step().or_else(|| STEPS.split(' ').find(is_text))
         {
             self.read("step", theirs);
@@ -294,69 +296,15 @@ impl Schema {
         let Some(theirs) = theirs.filter(|theirs| !SOLUTIONS.contains(&&**theirs)) else {
             return;
         };
-        let is_rewarded = REWARDS.iter().any(|ours| self.provides(ours, fields));
-        self.has_spare = likely.is_some() && !is_rewarded && has_spare(fields);
-        for ours in SOLUTIONS {
-            let is_wanted = !self.has_spare && self.provides(ours, fields);
-            if self.reading(ours).is_none() && (ours == "solution" || is_wanted) {
-                self.read(ours, &theirs);
-            }
-        }
+        self.has_spare = likely.is_some() && self.dump.is_none() && !self.is_rewarded(fields);
         if likely.is_some() {
+            self.read("solution", &theirs);
             self.keep_own(&theirs);
         }
-    }
-
-    /// Refuses a file that has no groups, or that has neither rewards nor answers to compare.
-    fn check(&self, fields: Fields, is_rewarded: bool) -> Result<()> {
-        let kind = usize::from(self.kind != FileKind::Lines);
-        let is_grouped = self.provides("group", fields);
-        // A saved batch is accepted, because it may have had no rewards.
-        let lacks_rewards =
-            !is_rewarded && self.references.is_none() && self.kind != FileKind::Saved;
-        let (ours, likely, what, wanted) = if !is_grouped {
-            let wanted = ["`group`", "tensor `index` (or `group`) [B]"];
-            let what = "nothing says which responses belong to one prompt";
-            ("group", LIKELY_GROUPS, what, wanted)
-        } else if lacks_rewards {
-            let wanted = [
-                "`reward`, `correct` or `token_reward`",
-                "tensor `token_level_rewards` [B, T], `rewards` [B] or `correct` [B]",
-            ];
-            let what = "nothing says how good a response is";
-            ("reward", LIKELY_REWARDS, what, wanted)
-        } else {
-            return Ok(());
-        };
-        let what = format!("{what}: there is no {}", wanted[kind]);
-        let all = || fields.iter().map(|(field, _)| field.as_str());
-        // verl's `reward_model` holds the reference.
-        let candidate = likely
-            .split(' ')
-            .find_map(|name| all().find(|field| field.eq_ignore_ascii_case(name)))
-            .or_else(|| suggest::nearest(ours, all().filter(|name| *name != "reward_model")));
-        let there = match fields {
-            [] => "the file has no fields".to_string(),
-            _ => format!("there is {}", suggest::list(all())),
-        };
-        let second = if lacks_rewards && !is_grouped {
-            ", and add `--map reward=FIELD` for the rewards"
-        } else {
-            ""
-        };
-        let first = match candidate {
-            Some(field) => {
-                let is_token = field.starts_with("token_");
-                let ours = if is_token { "token_reward" } else { ours };
-                let is_object = fields.contains(&(field.to_string(), JsonType::Object));
-                let below = if is_object { ".FIELD" } else { "" };
-                format!(
-                    "{there}: if `{ours}` is in `{field}{below}`, add `--map {ours}={field}{below}`"
-                )
-            }
-            None => format!("{there}: name the field with `--map {ours}=FIELD`"),
-        };
-        Err(Diagnostic::error(what).with_help(first + second))
+        let is_wanted = !self.has_spare && self.provides("answer", fields);
+        if is_wanted && self.reading("answer").is_none() {
+            self.read("answer", &theirs);
+        }
     }
 
     /// Returns the name under which a field is read without `--map`: trainers' names of tensors are translated.
@@ -378,17 +326,22 @@ impl Schema {
         &'a self,
         fields: Fields<'a>,
     ) -> impl Iterator<Item = (JsonType, Reading)> + 'a {
-        let nested = self.nested.iter().map(|path| (path, JsonType::Object));
-        let fields = fields
-            .iter()
-            .map(|(field, kind)| (field, *kind))
-            .chain(nested);
-        fields.flat_map(|(field, kind)| self.of(field).into_iter().map(move |one| (kind, one)))
+        let readings = |(field, kind): (&String, &'a JsonType)| {
+            self.of(field).into_iter().map(|one| (*kind, one))
+        };
+        let is_nested = |one: &&Reading| !fields.contains_key(&one.theirs);
+        let nested = self.readings.iter().filter(is_nested);
+        let nested = nested.map(|one| (JsonType::Object, one.clone()));
+        fields.iter().flat_map(readings).chain(nested)
     }
 
     fn provides(&self, ours: &str, fields: Fields) -> bool {
         ours == "reward" && !self.rewards.is_empty()
             || self.readings_of(fields).any(|(_, one)| one.ours == ours)
+    }
+
+    fn is_rewarded(&self, fields: Fields) -> bool {
+        REWARDS.iter().any(|ours| self.provides(ours, fields))
     }
 
     /// Returns the readings of a field. A field that no reading names is read under its own name; if another field is read under
@@ -399,7 +352,7 @@ impl Schema {
         let own = self.own(field);
         let is_foreign = self.foreign.iter().any(|foreign| foreign == field);
         if readings.is_empty() && !is_foreign && self.reading(own).is_none() {
-            readings.push(Reading::new(own, field, false));
+            readings.push(Reading::new(own, field));
         }
         readings
     }
@@ -410,60 +363,15 @@ impl Schema {
         readings.filter(|reading| reading.theirs == field).count() > 1
     }
 
-    /// Returns which parts of a field's values are kept in memory.
-    pub(super) fn keep(&self, field: &str) -> Keep {
-        let readings = self.of(field);
-        let any = |is: &dyn Fn(&Reading) -> bool| readings.iter().any(is);
-        let has = |role: Role| any(&|one| one.role == role);
-        let is_read = |one: &Reading| {
-            let columns = self.columns.as_ref();
-            columns.is_none_or(|all| all.contains(&one.ours))
-        };
-        let is_epoch = any(&|one| one.ours == "epoch");
-        let is_reference = any(&|one| SOLUTIONS.contains(&&*one.ours));
-        let is_text = has(Role::Completion) || is_reference;
-        let is_compared = is_text && self.references.is_some();
-        let is_score = |one: &Reading| {
-            matches!(&*one.ours, "reward" | "correct") || one.ours.starts_with(PART)
-        };
-        let scores = any(&is_score) || self.rewards.iter().any(|reward| reward == field);
-        // Some columns are needed even if the recipe does not read them: completions and references may give the reward, the
-        // names of trajectories determine the levels, and the correct responses may be derived from `token_reward`.
-        let is_needed = any(&|one| matches!(&*one.ours, "trajectory" | "token_reward"));
-        Keep {
-            ids: has(Role::Group),
-            values: any(&is_read)
-                || has(Role::Group)
-                || has(Role::Mask)
-                || is_needed
-                || is_compared,
-            nulls: scores
-                || has(Role::Step)
-                || has(Role::Completion)
-                || is_epoch
-                || is_compared
-                || any(&|one| one.role == Role::Any && is_read(one)),
-            scores,
-            unknown: !scores
-                && !is_text
-                && !is_epoch
-                && !any(&|one| one.role != Role::Any || one.asked),
-            digits: has(Role::Step),
-            kind: if has(Role::Completion) {
-                TextKind::Completion(self.is_dialogue)
-            } else if is_reference {
-                TextKind::Reference
-            } else {
-                TextKind::Any
-            },
-            counts: self.count_words && has(Role::Completion),
-            tokenizer: self.tokenizer.clone(),
-        }
+    /// Returns whether the caller reads a column.
+    pub(super) fn reads(&self, ours: &str) -> bool {
+        let columns = self.columns.as_ref();
+        columns.is_none_or(|all| all.contains(ours))
+    }
+
+    /// Returns whether the trainer rejected a response, by the response's value of the column [`REJECTED`].
+    pub(super) fn rejects(&self, value: f64) -> bool {
+        let rejected = self.dump.and_then(|dump| dump.rejected_if.as_ref());
+        rejected.is_some_and(|(_, rejected)| value == *rejected)
     }
 }
-
-const LIKELY_GROUPS: &str = "group_id prompt_id prompt_idx index question_id problem_id task_id example_id \
-    sample_id qid idx id prompt input question problem query instruction";
-
-const LIKELY_REWARDS: &str = "rewards score scores token_level_scores total_reward reward_score return acc accuracy is_correct passed \
-    success label verified";
