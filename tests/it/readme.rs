@@ -60,8 +60,7 @@ fn every_command_runs() {
     for (page, block) in blocks_in("sh") {
         for line in block.lines() {
             let command = line.strip_prefix("advlab ");
-            if let Some(arguments) = command.or(line.strip_prefix("cargo run --features full -- "))
-            {
+            if let Some(arguments) = command.or(line.strip_prefix("cargo run --release -- ")) {
                 run(&short(arguments), folder.path());
                 ran += 1;
             } else {
