@@ -51,7 +51,7 @@ pub(crate) fn mapping(text: &str) -> Result<Mapping, String> {
     pair(text).map(|(ours, theirs)| Mapping { ours, theirs })
 }
 
-/// Parses the treatment of responses whose `reward` or `correct` is null or NaN, as in `--unscored zero`.
+/// Parses the treatment of responses whose `reward` or `correct` is null, NaN or missing, as in `--unscored zero`.
 pub fn unscored(text: &str) -> Result<Unscored, String> {
     match text {
         "error" => Ok(Unscored::Error),

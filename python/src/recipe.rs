@@ -222,7 +222,7 @@ impl PyRecipe {
         self.with(py, |held| held.live.set_state(state))
     }
 
-    /// Continues from the saved version and state of another run. The content of the file is then checked like any new version.
+    /// Resumes a run from its saved version and state. The content of the file is then checked like any new version.
     fn _resume(
         &self,
         py: Python<'_>,

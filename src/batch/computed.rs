@@ -258,7 +258,8 @@ impl Computed {
     }
 }
 
-/// Returns a value for each token that counts. `write` writes the values of a run of tokens, given its response and columns.
+/// Returns a value for each token that counts. `write` fills in the values of one run of tokens, given the index of the
+/// response and the run's range of columns in the response's row.
 fn by_token<T: Plain>(layout: &Layout, write: impl Fn(&mut [T], usize, Range<usize>)) -> FloatBuffer
 where
     Buffer<T>: Into<FloatBuffer>,

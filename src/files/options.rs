@@ -10,7 +10,8 @@ use super::words::Tokenize;
 pub struct ReadOptions<'a> {
     /// The columns that are read from fields with other names.
     pub map: &'a [Mapping],
-    /// The precision of token columns; `None` for the file's precision (f64 for JSONL).
+    /// The precision of token columns. `None`: f64 for JSONL and parquet; for tensors, f64 if the tensor is f64 or has integers
+    /// of 32 or 64 bits, else f32.
     pub dtype: Option<Dtype>,
     /// The columns whose tensors [B, T], arrays and texts are read, such as [`Recipe::columns`](crate::Recipe::columns); `None`
     /// for all columns. The lengths of responses and the precision of the batch do not depend on this choice.
@@ -34,7 +35,7 @@ pub struct Mapping {
     pub theirs: String,
 }
 
-/// The treatment of responses whose `reward` or `correct` is null or NaN, for example because a verifier timed out.
+/// The treatment of responses whose `reward` or `correct` is null, NaN or missing, for example because a verifier timed out.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Unscored {
     /// Such a response is an error.

@@ -274,7 +274,7 @@ impl FileColumn {
         }
     }
 
-    /// Records that some responses, which follow those of the last call, have no value.
+    /// Records that `responses`, which come after all responses recorded so far, have no value.
     fn skip(&mut self, responses: Range<usize>) {
         if responses.is_empty() {
             return;

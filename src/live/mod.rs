@@ -432,10 +432,11 @@ impl LiveRecipe {
         self.shared.ledger().events.drain(..).collect()
     }
 
-    /// Publishes a version after checking only which hooks it has and whether its parameters fit.
+    /// Publishes a version after checking only whether it fits the options of the run.
     ///
     /// # Errors
-    /// [`Diagnostics`] if the recipe lacks a required hook, has a refused hook, or does not accept the settings.
+    /// [`Diagnostics`] if the recipe lacks a required hook, has a hook that the run refuses, does not accept the settings, or
+    /// has a parameter of [`LiveOptions::set_with_returns`] and begins or ceases to read `token_reward` or `value`.
     pub fn publish(&self, recipe: Recipe) -> Result<(), Diagnostics> {
         let recipe = self.shared.options.fit(recipe, true)?.on(&self.shared.host);
         let loaded = Published::of(recipe);

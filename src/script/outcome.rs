@@ -202,7 +202,8 @@ impl Statistics {
     }
 }
 
-/// The loss -A * ratio at the first update, when logp = old_logp and so the ratio is 1. Each response counts by its weight.
+/// The loss -A * ratio at the first update, when logp = old_logp and so the ratio is 1. The means are weighted by the
+/// responses' weights.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct LossAtStart {
     /// The loss averaged over tokens.

@@ -405,7 +405,7 @@ fn recipe_of(
     Ok(recipe)
 }
 
-/// Returns whether a recipe is one that was typed in a session.
+/// Returns whether a recipe was typed in a session.
 pub fn is_typed(recipe: &Recipe) -> bool {
     recipe.name() == TYPED
 }

@@ -104,8 +104,8 @@ impl Trace {
         lock(&self.read).push(tensor.clone());
     }
 
-    /// Records that `regroup` (`group_by` if `across` is true) made the groups of the frame `to` from those of the frame `from`,
-    /// by keys.
+    /// Records how the groups of the frame `to` were made: `regroup` splits the groups of the frame `from` by the keys `by`;
+    /// `group_by` (if `across` is true) ignores these groups and groups the responses by the keys alone.
     pub(crate) fn note_groups(&self, from: &Frame, across: bool, by: &[GroupKey], to: &Arc<Frame>) {
         let first = if across { "group_by" } else { "regroup" };
         let old = self.groups(from).filter(|_| !across);

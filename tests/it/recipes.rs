@@ -1,4 +1,4 @@
-//! What holds of the built-in recipes on rollouts: equal rewards teach nothing, and Pass@k on real solutions.
+//! What holds of the built-in recipes on rollouts: equal rewards give the advantage 0, and Pass@k on real solutions.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};

@@ -72,7 +72,7 @@ impl Replay {
         })
     }
 
-    /// Repeats all steps, up to the first value that differs. Returns `None` if all values but times and memory are the same, bit
+    /// Repeats the steps, up to the first value that differs. Returns `None` if all values but times and memory are the same, bit
     /// for bit.
     pub fn go(self, observer: &mut Observer<'_>) -> Result<Option<Difference>> {
         (self.repeat)(observer)

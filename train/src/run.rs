@@ -108,7 +108,7 @@ impl Run {
         run.written_to(folder, 0)
     }
 
-    /// Returns a run before its first step, which uses the current content of the recipe's file.
+    /// Returns a run that has not made a step yet. It starts with the current content of the recipe's file.
     fn first(config: Config) -> Result<Run> {
         let host = config.host();
         let loss = config.set_loss(host.load(&config.loss_recipe)?)?;

@@ -56,7 +56,7 @@ pub struct Apply {
     set: Vec<(String, String)>,
     #[command(flatten)]
     fields: Fields,
-    /// The precision of token columns; if not given, the file's own precision (f64 for JSONL)
+    /// The precision of token columns; if not given, f64 for JSONL and parquet, and the tensors' precision for safetensors
     #[arg(long, value_parser = PossibleValuesParser::new(["f32", "f64"])
         .map(|name| if name == "f32" { Dtype::F32 } else { Dtype::F64 }))]
     dtype: Option<Dtype>,

@@ -26,7 +26,7 @@ pub(super) struct Fields {
     /// completion=choices[0].message.content
     #[arg(long, value_name = "OURS=THEIRS", value_parser = mapping)]
     pub(super) map: Vec<Mapping>,
-    /// What to do with responses whose `reward` or `correct` is null or NaN: leave-out, zero, or error
+    /// What to do with responses whose `reward` or `correct` is null, NaN or missing: leave-out, zero, or error
     #[arg(long, value_name = "WHAT", default_value = "error", value_parser = unscored)]
     pub(super) unscored: Unscored,
 }

@@ -28,7 +28,7 @@ pub struct Repl {
     /// Read a field under another name, as in --map reward=score
     #[arg(long, value_name = "OURS=THEIRS", value_parser = mapping, requires = "input")]
     map: Vec<Mapping>,
-    /// What to do with responses whose `reward` or `correct` is null or NaN: leave-out, zero, or error (if not given)
+    /// What to do with responses whose `reward` or `correct` is null, NaN or missing: leave-out, zero, or error (if not given)
     #[arg(long, value_name = "WHAT", value_parser = unscored, requires = "input")]
     unscored: Option<Unscored>,
     /// Set a parameter of the recipe

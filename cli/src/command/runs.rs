@@ -9,6 +9,7 @@ use serde_json::{Value, json};
 
 use super::streams::{self, err, out};
 use super::{Natively, end_cleanly};
+use crate::number_text::counted;
 use crate::report::view::{Server, Site};
 
 /// Repeat a run with its reloads, and report the first number that differs, if any.
@@ -55,7 +56,10 @@ impl ReplayArguments {
         let Some(found) = difference? else {
             match steps {
                 0 => out!("{run}: there is no step to repeat"),
-                _ => out!("{run}: the replay agrees with {steps} recorded steps, bit for bit"),
+                _ => {
+                    let steps = counted(steps as usize, "recorded step");
+                    out!("{run}: the replay agrees with {steps}, bit for bit");
+                }
             }
             return Ok(true);
         };

@@ -8,10 +8,10 @@ use super::entry::{Entry, TOPICS, Topic, filled, sections, shown};
 use super::search::{Alias, found, items, trainers};
 use crate::Result;
 use crate::paint::{Paint, WIDTH};
-use crate::report::study::Objective;
 use crate::report::study::objectives::multiples;
+use crate::report::study::{NEUTRAL, Objective};
 use advlab::check::{needs, usual};
-use advlab::script::{BUILTINS, MEMBERS, RECIPE_KINDS};
+use advlab::script::{BUILTINS, Hook, MEMBERS, RECIPE_KINDS};
 use advlab::{Batch, Diagnostics, Host, Recipe};
 
 /// The group's size in the pictures.
@@ -82,17 +82,25 @@ fn recipes() -> Result<Vec<(String, String)>> {
 }
 
 /// A line about the objective: the closest known objective, or why there is none.
-fn climbs(objective: Result<&Objective, &Diagnostics>) -> String {
+fn climbs(recipe: &Recipe, objective: Result<&Objective, &Diagnostics>) -> String {
     let nearest = objective.map(Objective::nearest);
     match nearest.as_ref().map(|all| all.first()) {
         Err(error) => format!("{}.", capital(&error[0].message)),
         Ok(Some((known, off))) => {
             let (name, off) = (known.name(), 100.0 * off);
             let exact = objective.is_ok_and(Objective::is_exact);
-            let the = ["By an estimate over random orders, the", "The"][usize::from(exact)];
-            format!(
-                "{the} closest known objective is `{name}`; the weights F'(p) of the two objectives differ by {off:.1} %."
-            )
+            let estimate = ["By an estimate over random orders, ", ""][usize::from(exact)];
+            let given = match recipe.has(Hook::Advantage) {
+                true => String::new(),
+                false if needs(recipe, "advantage") => {
+                    format!("with the advantage of `{NEUTRAL}`, and while logp = old_logp, ")
+                }
+                false => "while logp = old_logp, ".to_string(),
+            };
+            let text = format!(
+                "{estimate}{given}the closest known objective is `{name}`; the weights F'(p) of the two objectives differ by {off:.1} %."
+            );
+            capital(&text)
         }
         Ok(None) => {
             "The recipe has no objective to compare: F'(p) is 0 for all p, or below 0 for some p."
@@ -149,7 +157,7 @@ fn recipe_entry(recipe: &Recipe, objective: Result<&Objective, &Diagnostics>) ->
     if !needed.is_empty() {
         text += &format!("Needs {}. ", listed(needed));
     }
-    text += &format!("{}\n", climbs(objective));
+    text += &format!("{}\n", climbs(recipe, objective));
     if !names.is_empty() {
         text += &format!("\nElsewhere: {}.\n", names.join("; "));
     }

@@ -69,7 +69,7 @@ pub(super) struct Arguments<'t> {
     pub(super) width: FigureWidth,
     /// The fields of a file that are read under other names, as in `--map reward=score`.
     pub(super) map: Vec<Mapping>,
-    /// The treatment of responses whose `reward` or `correct` is null or NaN, as in `--unscored zero`.
+    /// The treatment of responses whose `reward` or `correct` is null, NaN or missing, as in `--unscored zero`.
     pub(super) unscored: Option<Unscored>,
 }
 

@@ -68,7 +68,7 @@ pub struct PromptSession {
     pub editor: Option<Editor>,
     /// The tokenizer that counts the tokens of completions in files that are opened later.
     pub tokenizer: Option<Arc<dyn Tokenize>>,
-    /// The treatment of responses whose `reward` or `correct` is null or NaN in files that are opened later.
+    /// The treatment of responses whose `reward` or `correct` is null, NaN or missing in files that are opened later.
     pub unscored: Unscored,
     /// Whether an input has ended the session.
     pub is_over: bool,

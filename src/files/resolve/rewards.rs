@@ -15,8 +15,8 @@ use crate::files::schema::Reading;
 use crate::number_text::counted;
 
 impl Resolving<'_> {
-    /// Sets rewards that are NaN or null to 0, and records their responses as unscored. Such a reward is an error if the options
-    /// do not allow it, or if they omit unscored responses and no response would remain.
+    /// Sets rewards that are null, NaN or missing to 0, and records their responses as unscored. Such a reward is an error if the
+    /// options do not allow it, or if they omit unscored responses and no response would remain.
     pub(super) fn score(&mut self, reading: &Reading, values: &mut [f64]) -> Result<()> {
         let all = values.len();
         let nothing: Vec<usize> = (0..all).filter(|&at| values[at].is_nan()).collect();
@@ -25,7 +25,7 @@ impl Resolving<'_> {
         let is_wrong = how == Unscored::Error || how == Unscored::LeaveOut && nothing.len() == all;
         if let Some(&first) = nothing.first().filter(|_| is_wrong) {
             let (number, all) = (nothing.len(), counted(all, "response"));
-            let found = format!("no value (null or NaN; {number} of {all})");
+            let found = format!("no value (null, NaN or missing; {number} of {all})");
             let (at, expected) = ((Some(first), None), expected(reading, None));
             let wrong = self.place.wrong(&reading.theirs, at, found, expected);
             let help = "`--unscored leave-out` leaves such responses out, and `--unscored zero` takes 0 as their reward";

@@ -234,8 +234,11 @@ impl HookRun<'_> {
         let help = match level {
             _ if result.is_unit() => NOTHING,
             _ if is_weight => WEIGHT,
+            Some(Level::Position) => {
+                "`x.expand(\"token\")` gives each token the value at its position"
+            }
             Some(_) => {
-                "was a `batch.reward - ` forgotten? `x.expand(\"response\")` gives all responses of a group the same value; `x.expand(\"token\")` gives it to all tokens"
+                "return `batch.reward - x` if x is a baseline; `x.expand(\"response\")` repeats its value for each response, `x.expand(\"token\")` for each token"
             }
             None if number(&result).is_some() => {
                 "to give all responses the number `x`, return `x + 0 * batch.reward`"

@@ -91,7 +91,7 @@ fn build(op: &'static Op, args: &[Argument]) -> Result<Tensor, TensorError> {
     let tensors: Vec<Tensor> = (0..args.len()).map(|at| tensor_at(args, at)).collect();
     let levels = tensors.iter().map(Tensor::level);
     if levels.fold(Level::Batch, Level::join) == Level::Token {
-        let message = "counts subsets of responses, and its result would be a token tensor: reduce the arguments first, as in `x.sum(\"response\")`";
+        let message = "counts subsets of responses, and its result would be a token tensor: reduce token tensors first, as in `x.sum(\"response\")`, and position tensors, as in `x.sum(\"group\")`";
         return Err(TensorError::level(op.name, message));
     }
     Tensor::map(op, tensors)

@@ -65,7 +65,7 @@ impl Class {
         Class::Field,
     ];
 
-    /// Returns a phrase that says at which level the results of the class's operations are.
+    /// Returns a phrase about the levels of the class's arguments and results or, for scans, about their direction.
     pub const fn levels(self) -> &'static str {
         match self {
             Class::Elementwise | Class::Logic => {

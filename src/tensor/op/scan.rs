@@ -72,9 +72,10 @@ static AT_LAST_TOKEN: Op = Op {
         let x = tensor_at(args, 0);
         let frame = framed(op, &x)?;
         if !x.level().contains(Level::Response) {
+            let level = x.level();
+            let to = ["group", "response"][usize::from(level == Level::Token)];
             let message = format!(
-                "needs a response tensor, but this is a {} tensor: reduce it first, as in `x.sum(\"response\")`",
-                x.level()
+                "needs a value for each response, but this is a {level} tensor: reduce it first, as in `x.sum(\"{to}\")`"
             );
             return Err(TensorError::level(op.name, message));
         }

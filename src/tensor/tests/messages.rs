@@ -50,7 +50,7 @@ fn levels_that_do_not_fit() {
     );
     assert_snapshot!(
         message(row("at_last_token", 1), &[tensor(Level::Token)]),
-        @r#"`at_last_token`: needs a response tensor, but this is a token tensor: reduce it first, as in `x.sum("response")`"#
+        @r#"`at_last_token`: needs a value for each response, but this is a token tensor: reduce it first, as in `x.sum("response")`"#
     );
     assert_snapshot!(
         message(row("grad", 2), &[tensor(Level::Token), tensor(Level::Token)]),
@@ -99,7 +99,7 @@ fn values_that_do_not_fit() {
     );
     assert_snapshot!(
         message(row("binomial", 2), &[Argument::Tensor(tokens), Argument::Number(0.0)]),
-        @"`binomial`: counts subsets of responses, and its result would be a token tensor: reduce the arguments first, as in `x.sum(\"response\")`"
+        @"`binomial`: counts subsets of responses, and its result would be a token tensor: reduce token tensors first, as in `x.sum(\"response\")`, and position tensors, as in `x.sum(\"group\")`"
     );
     assert_snapshot!(
         message(row("ln_binomial", 2), &[Argument::Number(4.0), Argument::Number(-1.0)]),

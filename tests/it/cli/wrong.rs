@@ -186,7 +186,7 @@ const SLIPS: &str = r#"
 1  apply grpo nested.jsonl  =>  `--map reward=rewards.FIELD`
 1  apply grpo nested.jsonl --map reward=rewards.wrong  =>  line 1, `rewards.wrong`: found nothing
 0  apply grpo nested.jsonl --map reward=rewards.correct  =>  2 responses in 1 group
-1  apply grpo unscored.jsonl  =>  line 2, `reward`: found no value (null or NaN; 2 of 4 responses)  &  `--unscored leave-out`
+1  apply grpo unscored.jsonl  =>  line 2, `reward`: found no value (null, NaN or missing; 2 of 4 responses)  &  `--unscored leave-out`
 0  apply dr_grpo unscored.jsonl --unscored zero  =>  scored as 0: 2 responses without a reward  &  4 responses in 1 group
 0  apply dr_grpo unscored.jsonl --unscored leave-out  =>  left out: 2 responses without a reward  &  2 responses in 1 group
 2  apply grpo unscored.jsonl --unscored none  =>  is not leave-out, zero or error

@@ -2,7 +2,7 @@
 
 use super::lab::{advantage_on, batch, fail_on, print_on};
 
-/// In Python `1 / 2` is 0.5, and so it is here; a formula that is 0 by accident teaches nothing and says nothing.
+/// In Python `1 / 2` is 0.5, and so it is here; a formula that is 0 by accident gives neither a gradient nor an error.
 #[test]
 fn the_quotient_of_whole_numbers_is_a_number() {
     print_on(

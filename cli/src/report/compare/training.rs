@@ -90,8 +90,8 @@ impl Planned {
     }
 }
 
-/// Refuses a run whose last version or loss differs from the file's current content, because the run's numbers come from another
-/// formula.
+/// Refuses a run whose recipe or loss has another version now than at the run's last step, because the run's numbers come from
+/// another formula.
 fn check_versions(run: &RunFolder, config: &Config) -> Result<()> {
     let log = run.log()?;
     let last = log.versions().last().map(|(_, version)| *version);
@@ -102,7 +102,7 @@ fn check_versions(run: &RunFolder, config: &Config) -> Result<()> {
             let used = used.get(..6).unwrap_or(used);
             let (folder, now) = (run.folder().display(), now.version().short());
             let message = format!(
-                "{folder} was run with version {used} of {path}, but the file now has version {now}"
+                "the run in {folder} last used version {used} of {path}, which now has version {now}"
             );
             return Err(wrong(message, ANOTHER));
         }

@@ -143,7 +143,7 @@ impl Row {
     ) -> Row {
         let found: Vec<_> = pairs.iter().filter(|(a, b)| differs(*a, *b)).collect();
         let detail = found.first().map(|&&(a, b)| match detail((a, b)) {
-            detail if detail.is_empty() => format!("first in response {a}"),
+            detail if detail.is_empty() => format!("first difference in response {a}"),
             detail => detail,
         });
         Row {
@@ -188,7 +188,9 @@ fn masks(a: &Layout, b: &Layout, pairs: &[(usize, usize)]) -> Row {
     let differs = |own, other| places(a, own) != places(b, other);
     let tokens = |(own, other): (usize, usize)| {
         let [of_a, of_b] = [a.tokens_of(own).len(), b.tokens_of(other).len()];
-        format!("first in response {own}: {of_a} and {of_b} tokens have mask 1")
+        let place = ["", ", at other positions"][usize::from(of_a == of_b)];
+        let of_a = counted(of_a, "unmasked token");
+        format!("first difference in response {own}: {of_a} in a, {of_b} in b{place}")
     };
     Row::of("mask", pairs, differs, tokens)
 }
@@ -313,11 +315,11 @@ mod tests {
         let twice = batch(&[0, 1, 1, 0], &[2.0, 0.0, 4.0, 8.0], logp.clone());
         assert_eq!(
             told(&twice),
-            "groups 4 first in response 0\nreward 3 largest difference in response 3: 4 and 8; b is 2 times a"
+            "groups 4 first difference in response 0\nreward 3 largest difference in response 3: 4 and 8; b is 2 times a"
         );
         let shorter = vec![vec![-1.0], vec![-2.0], vec![-1.0], vec![-1.5]];
         let shorter = batch(&[0, 0, 1, 1], &[1.0, 0.0, 2.0, 4.0], shorter);
-        let of_masks = "mask 1 first in response 1: 2 and 1 tokens have mask 1\nlength 1 largest difference in response 1: 2 and 1\nold_logp 2 largest difference in response 3: -1 and -1.5";
+        let of_masks = "mask 1 first difference in response 1: 2 unmasked tokens in a, 1 in b\nlength 1 largest difference in response 1: 2 and 1\nold_logp 2 largest difference in response 3: -1 and -1.5";
         assert_eq!(told(&shorter), of_masks);
         // Groups that are named by prompts are matched by name, whatever their order.
         let prompts = |names: [&str; 4], rewards: &[f64]| {

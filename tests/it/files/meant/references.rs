@@ -127,8 +127,9 @@ fn a_response_without_a_reference_is_not_scored() {
         let copy = (!lines[0].contains("id")).then(|| parquet(&path));
         for path in [Some(path), copy].into_iter().flatten() {
             let error = try_read(&path, &[], None).unwrap_err();
-            let said =
-                format!("line {line}, `solution`: found no value (null or NaN; 1 of 3 responses)");
+            let said = format!(
+                "line {line}, `solution`: found no value (null, NaN or missing; 1 of 3 responses)"
+            );
             let is_told = error.contains(&said) && error.contains("--unscored");
             assert!(is_told, "{references}: {error}");
             let batch = read_unscored(&path, Unscored::LeaveOut, &[]);
