@@ -130,7 +130,7 @@ pub(super) fn rollouts(table: Table, options: &ReadOptions) -> Result<Rollouts, 
         let more = counted(more, "more field");
         resolving.notes.push(format!("also left out: {more}"));
     }
-    let whole = resolving.without_unscored(&mut batch)?;
+    let whole = resolving.without_unscored(&mut batch);
     let mut rollouts = Rollouts {
         notes: Vec::new(),
         unit: resolving.unit,

@@ -36,12 +36,10 @@ impl Resolving<'_> {
     }
 
     /// Adds notes on responses without a reward and on responses that the trainer rejected. Removes the rejected responses from
-    /// the batch and, if the options say so, those without a reward. If it removed any, returns all responses. Fails if it would
-    /// remove every response.
-    pub(super) fn without_unscored(&mut self, batch: &mut Batch) -> Result<Option<Whole>> {
+    /// the batch and, if the options say so, those without a reward. If it removed any, returns all responses.
+    pub(super) fn without_unscored(&mut self, batch: &mut Batch) -> Option<Whole> {
         let is_left_out = self.options.unscored == Unscored::LeaveOut;
         let what = ["scored as 0", "left out"][usize::from(is_left_out)];
-        let before = self.notes.len();
         for (what, responses, why) in [
             (what, &self.unscored, "without a reward"),
             ("left out", &self.rejected, "that the trainer rejected"),
@@ -55,20 +53,13 @@ impl Resolving<'_> {
             self.rejected.append(&mut self.unscored);
         }
         if self.rejected.is_empty() {
-            return Ok(None);
+            return None;
         }
         let kept = (0..self.responses).filter(|at| !self.rejected.contains(at));
         let kept: Vec<usize> = kept.collect();
-        if kept.is_empty() {
-            let why = self.notes[before..].join("; ");
-            let error = Diagnostic::error(format!("no response remains: {why}"));
-            let error =
-                error.with_help("read the file of a step with responses that the trainer used");
-            return Err(self.place.error(None, error));
-        }
         let whole = batch.layout().clone();
         *batch = batch.select(&kept);
-        Ok(Some((whole, kept)))
+        Some((whole, kept))
     }
 
     /// Fills blank references with `answer`, if the schema has it as a spare one, and leaves out `answer` otherwise.
