@@ -225,9 +225,10 @@ fn of_rows(
     mut rows: Large<f32>,
     shape: (usize, usize),
 ) -> PyResult<Bound<'_, PyAny>> {
+    assert_eq!(rows.len(), shape.0 * shape.1, "a value for each token");
     let memory = rows.as_mut_ptr();
     let owner = PyCapsule::new_with_value(py, rows, c"advlab")?;
-    // SAFETY: there are as many rows and columns as the shape says. The array keeps the capsule alive, which owns the memory, and
+    // SAFETY: there are as many numbers as the shape requires, and they do not move with `rows`, which owns them on the heap. The array keeps the capsule alive, which owns the memory, and
     // only the array reads or writes the memory.
     let array = unsafe {
         let rows = ArrayView2::from_shape_ptr(shape, memory);

@@ -220,6 +220,9 @@ impl Batch {
         if advantage.level() == Level::Token {
             return refuse("a value for each token");
         }
+        if *level != Level::Trajectory {
+            return Ok(());
+        }
         let values = advantage.by_response();
         let differs = |trajectory: usize| {
             let rows = self.layout.rows_of(trajectory);
@@ -227,8 +230,7 @@ impl Batch {
             let first = rows.next();
             rows.any(|value| Some(value) != first)
         };
-        let trajectories = 0..self.layout.size(Level::Trajectory);
-        if *level == Level::Trajectory && trajectories.into_iter().any(differs) {
+        if (0..self.layout.size(Level::Trajectory)).any(differs) {
             return refuse("different values for the turns of a trajectory");
         }
         Ok(())

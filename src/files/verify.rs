@@ -61,9 +61,11 @@ impl Verified {
         names: &Compared,
         tokenizer: Option<&dyn Tokenize>,
     ) -> Result<(Verified, Vec<Choice>)> {
-        let has = |name: &&&str| json::value_of(fields, name).is_some_and(|raw| raw != "null");
-        if let Some(name) = names.late.iter().find(has) {
-            return Err(too_late(name));
+        let is_late = |(key, raw): &&(&str, &str)| {
+            *raw != "null" && names.late.contains(&&key[1..key.len() - 1])
+        };
+        if let Some((key, _)) = fields.iter().find(is_late) {
+            return Err(too_late(&json::text(key)));
         }
         let value = |name: &str| Ok(json::value_at(fields, name)?.unwrap_or("null"));
         let wrong = |name: &str, option, expected, found: String| {
@@ -157,10 +159,11 @@ pub fn verify_lines(
     };
     let completion = field("completion", asked[0], "")?;
     let reference = field("solution", asked[1], &completion)?;
+    let chosen = reference.clone();
     let (mut references, mut left_out, mut is_spare) = (vec![reference], None, false);
     let is_first = |name: &str| first.iter().any(|(field, _)| field == name);
-    // A line may have an `answer` although the first lines have none.
-    let is_usable = |name: &&str| *name != completion && (*name == "answer" || is_first(name));
+    // A line may have a `solution` or an `answer` although the first lines have none.
+    let is_usable = |name: &&str| *name != completion;
     let own: Vec<&str> = SOLUTIONS.into_iter().filter(is_usable).collect();
     if asked[1].is_none() && own.contains(&&*references[0]) {
         references = own.iter().map(|name| name.to_string()).collect();
@@ -171,7 +174,7 @@ pub fn verify_lines(
         is_spare = asked[1].is_none() && has_spare(&first);
     }
     let is_late = |name: &&str| asked[1].is_none() && *name != completion;
-    let late = late_references(&references[0], &first);
+    let late = late_references(&chosen, &first);
     let late = late.into_iter().filter(is_late).collect();
     let mut names = Compared {
         completion,
@@ -238,11 +241,11 @@ pub fn verify_lines(
             }
         }
     }
-    if !is_first("answer") {
-        names.references.truncate(1);
-    }
-    let chosen = all_choices.notes().map(Diagnostic::note);
-    names.notes.extend(left_out.into_iter().chain(chosen));
+    names
+        .references
+        .retain(|name| *name == chosen || is_first(name));
+    let of_choices = all_choices.notes().map(Diagnostic::note);
+    names.notes.extend(left_out.into_iter().chain(of_choices));
     Ok(names)
 }
 

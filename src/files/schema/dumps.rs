@@ -6,6 +6,7 @@ use std::sync::LazyLock;
 use serde::Deserialize;
 
 use super::{Fields, PART, REJECTED, Reading, Role, SPLIT, STEPS, Schema, role};
+use crate::batch::SOLUTIONS;
 use crate::files::cell::JsonType::{self, Array, Bool, Null, Number, Object};
 
 /// A description of a program's dumps: how they are recognised, and which fields hold the columns.
@@ -51,7 +52,10 @@ pub(in crate::files) fn likely_texts(ours: &str, fields: Fields) -> Vec<&'static
     let dump = known_dump(fields);
     let fits = |name: &str, types: &[JsonType]| {
         let root = name.split('.').next().unwrap_or_default();
-        let is_right = |kind| types.contains(&kind) || dump.is_some() && kind != Null;
+        let is_right = |kind| match name.contains('.') {
+            true => kind == Object,
+            false => types.contains(&kind) || dump.is_some() && kind != Null,
+        };
         fields.get(root).copied().is_some_and(is_right)
     };
     let own = Some("completion").filter(|own| *own == ours && fields.contains_key(*own));
@@ -66,19 +70,21 @@ pub(in crate::files) fn likely_texts(ours: &str, fields: Fields) -> Vec<&'static
     own.into_iter().chain(found.map(String::as_str)).collect()
 }
 
-/// Returns the fields that `fields` lack, and that would be compared instead of the reference `chosen` if they had them.
+/// Returns the fields without a value in `fields` that would be compared instead of the reference `chosen` if they had values.
+/// `solution` and `answer` are not among them, because they may come late.
 pub(in crate::files) fn late_references(chosen: &str, fields: Fields) -> Vec<&'static str> {
-    let others = KNOWN.likely["solution"].iter().map(|(name, _)| name);
+    let has_value = |name: &str| fields.get(name).is_some_and(|kind| *kind != Null);
     let mut all = fields.clone();
-    all.extend(others.map(|name| {
-        (
-            name.clone(),
-            fields.get(name).copied().unwrap_or(JsonType::String),
-        )
-    }));
+    for (name, _) in &KNOWN.likely["solution"] {
+        if !has_value(name) {
+            all.insert(name.clone(), JsonType::String);
+        }
+    }
     let first = likely_texts("solution", &all).into_iter();
     let first = first.take_while(|name| *name != chosen);
-    first.filter(|name| !fields.contains_key(*name)).collect()
+    first
+        .filter(|name| !has_value(name) && !SOLUTIONS.contains(name))
+        .collect()
 }
 
 /// Returns the description of the dump that the first lines match. A file with a field `group` is no known dump.

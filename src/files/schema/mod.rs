@@ -206,7 +206,9 @@ impl Schema {
             Role::Group | Role::Mask | Role::Step => true,
             Role::Completion => is_compared || before.count_words,
             _ if is_compared && (one.ours == "correct" || one.is_reference()) => true,
-            _ if self.rewards.contains(&one.theirs) => true,
+            _ if self.rewards.contains(&one.theirs) && !before.rewards.contains(&one.theirs) => {
+                true
+            }
             _ => matches!(&*one.ours, "reward" | "token_reward" | "length" | REJECTED),
         };
         let mut changes = Vec::new();

@@ -171,8 +171,14 @@ impl Text {
             return Ok(false);
         };
         let tail = response.len().saturating_sub(longest + CONTEXT);
-        let text = self.guarded(|| self.tokenizer.decode(&response[tail..], false))?;
-        Ok(self.stops.iter().any(|stop| text.contains(stop)))
+        // A stop string may name a special token, or stand in a text from which special tokens are left out.
+        for is_plain in [true, false] {
+            let text = self.guarded(|| self.tokenizer.decode(&response[tail..], is_plain))?;
+            if self.stops.iter().any(|stop| text.contains(stop)) {
+                return Ok(true);
+            }
+        }
+        Ok(false)
     }
 }
 

@@ -202,11 +202,24 @@ fn others_matter(design: &Design<'_>, like: &Batch, size: usize) -> Result<bool>
         Ok(points(design, &alike(like, size, &groups, None)?, size)?.0)
     };
     let given = of((0..=size).collect())?;
-    // In every second group, no response is right.
-    let changed = of((0..=size).map(|right| right * (1 - right % 2)).collect())?;
     let rounding = ROUNDING * given.iter().fold(0.0f64, |most, one| most.max(one.total));
-    let mut kept = given.iter().zip(&changed).step_by(2);
-    Ok(kept.any(|(a, b)| (a.total - b.total).abs() > rounding))
+    let of_point = |one: &Point| [Some(one.total), one.of_right, one.of_wrong];
+    for parity in 0..2 {
+        // In every second group, all responses are right, or none are if all were right before.
+        let other = |right: usize| if right == size { 0 } else { size };
+        let keep = |right: usize| right % 2 == parity;
+        let groups = (0..=size).map(|right| if keep(right) { right } else { other(right) });
+        let changed = of(groups.collect())?;
+        let pairs = given.iter().zip(&changed).filter(|(a, _)| keep(a.right));
+        let differs = |(a, b): (Option<f64>, Option<f64>)| {
+            a.zip(b).is_some_and(|(a, b)| (a - b).abs() > rounding)
+        };
+        let mut pairs = pairs.flat_map(|(a, b)| of_point(a).into_iter().zip(of_point(b)));
+        if pairs.any(differs) {
+            return Ok(true);
+        }
+    }
+    Ok(false)
 }
 
 /// Returns the share of right responses in each group, or an empty list if the batch does not say which responses are right.

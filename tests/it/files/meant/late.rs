@@ -71,7 +71,7 @@ env_extras | "input_prompt": "p", "output_response": "o", "answer": "7" | "mine"
     }
 }
 
-/// `verify` refuses a late reference that it would have compared instead, and compares a late `answer` as any other.
+/// `verify` refuses a late reference that it would have compared instead, and compares a late `solution` or `answer` as any other.
 #[test]
 fn a_late_reference_is_not_passed_over_by_verify() {
     let text = format!("\"text\": \"{}\"", "x".repeat(1000));
@@ -79,10 +79,12 @@ fn a_late_reference_is_not_passed_over_by_verify() {
     for (first, late, expected) in [
         (r#""answer": 7"#, r#""ground_truth": 7"#, "`ground_truth`"),
         (
-            r#""answer": 7"#,
-            r#""answer": 7, "solution": 7"#,
-            "`solution`",
+            r#""answer": 7, "ground_truth": null"#,
+            r#""answer": 8, "ground_truth": 7"#,
+            "`ground_truth`",
         ),
+        (r#""answer": 7"#, r#""answer": 8, "solution": 7"#, "r"),
+        (r#""label": "7""#, r#""label": "7", "answer": 8"#, "r"),
         (r#""answer": 7"#, r#""answer": 8, "solution": null"#, "w"),
         (r#""gts": 7"#, r#""gts": 7, "solution": 8, "mine": 8"#, "r"),
         (r#""gts": 7"#, r#""gts": 8, "answer": 7"#, "w"),
