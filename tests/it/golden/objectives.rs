@@ -123,8 +123,12 @@ fn what_is_no_function_of_p_is_estimated_or_refused() {
         assert!(text.contains(why) && text.contains("--input"), "{text}");
     }
     let noisy = "fn advantage(batch, p) { batch.reward - batch.reward.mean(\"batch\") + batch.random(\"response\") }";
-    let refused = Objective::of(&script(noisy), None, 8).expect_err("random and of the batch");
-    assert!(refused[0].message.contains("the other groups"), "{refused}");
+    let scaled = "fn advantage(batch, p) { let a = batch.reward - batch.reward.mean(\"group\"); a * (1 + batch.random(\"group\")) / (a.std(\"batch\") + 0.1) }";
+    for (text, size) in [(noisy, 8), (scaled, 2), (scaled, 3), (scaled, 8)] {
+        let refused =
+            Objective::of(&script(text), None, size).expect_err("random and of the batch");
+        assert!(refused[0].message.contains("the other groups"), "{refused}");
+    }
     let drawn = Objective::of(&recipe("grpo_lambda", ""), Some(&rollouts), 8).expect("rollouts");
     let (slope, error) = drawn.slope(0.5);
     let is_near = error > 0.0 && error < slope.abs();

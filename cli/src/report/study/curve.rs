@@ -205,8 +205,8 @@ fn others_matter(design: &Design<'_>, like: &Batch, size: usize) -> Result<bool>
     let rounding = ROUNDING * given.iter().fold(0.0f64, |most, one| most.max(one.total));
     let of_point = |one: &Point| [Some(one.total), one.of_right, one.of_wrong];
     for parity in 0..2 {
-        // In every second group, all responses are right, or none are if all were right before.
-        let other = |right: usize| if right == size { 0 } else { size };
+        // In every second group, no response is right or, if none was, half of the responses are.
+        let other = |right: usize| if right == 0 { size.div_ceil(2) } else { 0 };
         let keep = |right: usize| right % 2 == parity;
         let groups = (0..=size).map(|right| if keep(right) { right } else { other(right) });
         let changed = of(groups.collect())?;
