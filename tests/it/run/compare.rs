@@ -141,7 +141,7 @@ fn designs_by_seeds_are_run_resumed_and_reported() {
     assert!(plan(4).is_ok());
     std::fs::write(&own.recipe, "fn advantage(batch, p) { -batch.reward }").expect("an edit");
     let refused = plan(4).expect_err("an edited script").to_string();
-    says(&refused, &["was run with version"]);
+    says(&refused, &["last used version"]);
 
     let twice = [other[0].clone(), other[0].clone()];
     let refused = Planned::all(&twice, 1, &lab.folder.path().join("twice")).expect_err("one name");
