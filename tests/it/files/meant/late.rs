@@ -71,6 +71,20 @@ env_extras | "input_prompt": "p", "output_response": "o", "answer": "7" | "mine"
     }
 }
 
+/// A summand of TRL's reward with only nulls at first is a summand before and after, whatever its name means in other files.
+#[test]
+fn a_summand_without_early_values_is_not_late() {
+    let text = format!("\"text\": \"{}\"", "x".repeat(1000));
+    let row = r#""step": 1, "prompt": "p", "completion": "7", "advantage": 0.5, "acc_reward": 1.0"#;
+    let line = format!("{row}, \"gold_answer\": null, {text}");
+    let last = format!("{row}, \"gold_answer\": 7, {text}");
+    let mut lines = vec![&*line; 140];
+    lines.push(&last);
+    let (_folder, path) = file_of(&lines);
+    let read = try_read(&path, &[], None).unwrap();
+    assert_eq!(read.batch.layout().responses(), 141);
+}
+
 /// `verify` refuses a late reference that it would have compared instead, and compares a late `solution` or `answer` as any other.
 #[test]
 fn a_late_reference_is_not_passed_over_by_verify() {
