@@ -71,6 +71,14 @@ pub(super) fn symbol(name: &str) -> String {
     known.to_string()
 }
 
+/// Escapes the characters of a name that LaTeX's math mode would not print.
 pub(super) fn plain(name: &str) -> String {
-    name.replace('_', "\\_")
+    let escaped = |letter: char| match letter {
+        ' ' | '_' | '%' | '&' | '#' | '$' | '{' | '}' => format!("\\{letter}"),
+        '\\' => "\\backslash ".to_string(),
+        '^' => "\\wedge ".to_string(),
+        '~' => "\\sim ".to_string(),
+        other => other.to_string(),
+    };
+    name.chars().map(escaped).collect()
 }

@@ -256,6 +256,11 @@ fn equations() {
     let is_named = |of: &str| equations.contains(of);
     assert!(is_named("x^{(1)}_i &= r_i + 1"), "{equations}");
     assert!(is_named("x_i &= x^{(1)}_i \\, x^{(1)}_i"), "{equations}");
+    let compared =
+        "fn advantage(batch, p) { batch.reward * (batch.key(\"agent\") == \"5% a_b & #1 {x}\") }";
+    let equations = plan(&script(compared)).latex();
+    let name = r#"\operatorname{"5\%\ a\_b\ \&\ \#1\ \{x\}"}"#;
+    assert!(equations.contains(name), "{equations}");
 }
 
 /// The built-ins that are refused are those that docs/torch.md names.
